@@ -1,0 +1,82 @@
+package safetensors
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyLeast is the size from which a copy by the system is worth its calls.
+const copyLeast = 256 << 10
+
+// A copier has the system copy from other files, without the bytes passing
+// through this process; file systems that can share them then do.
+type copier struct {
+	files map[*File]*os.File // nil: it cannot be had
+	off   bool               // the system refused, so it is not asked again
+}
+
+// copy copies up to n bytes of f from off on to the end of out, and returns how
+// many it did. What is left over is for the caller to write.
+func (c *copier) copy(out *os.File, f *File, off, n int64) (done int64, err error) {
+	if c.off || n < copyLeast {
+		return 0, nil
+	}
+	in := c.open(f)
+	if in == nil {
+		return 0, nil
+	}
+	for done < n {
+		at := off + done
+		m, err := unix.CopyFileRange(int(in.Fd()), &at, int(out.Fd()), nil, int(min(n-done, 64*blockSize)), 0)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EIO)):
+			return done, os.NewSyscallError("copy_file_range", err)
+		case err != nil || m == 0:
+			c.off = true
+			return done, nil
+		default:
+			done += int64(m)
+			return done, nil
+		}
+	}
+	return done, nil
+}
+
+// open returns a descriptor of the very file that f has open. A mapped one gave
+// its own back, so its name is opened again and must still be the same file.
+func (c *copier) open(f *File) *os.File {
+	if f.file != nil {
+		return f.file
+	}
+	if in, known := c.files[f]; known {
+		return in
+	}
+	if c.files == nil {
+		c.files = map[*File]*os.File{}
+	}
+	c.files[f] = nil
+	if f.info == nil || f.path == "" {
+		return nil
+	}
+	in, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	if info, err := in.Stat(); err != nil || !os.SameFile(info, f.info) {
+		in.Close()
+		return nil
+	}
+	c.files[f] = in
+	return in
+}
+
+func (c *copier) close() {
+	for _, in := range c.files {
+		if in != nil {
+			in.Close()
+		}
+	}
+}
