@@ -23,3 +23,21 @@ func offsetIn(buf []byte, s string) int {
 func addressOf(b []byte) uintptr {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 }
+
+// bytesOf returns the memory of s. Every Element is free of pointers and
+// padding, and any address will do for bytes.
+func bytesOf[T Element](s []T) []byte {
+	var t T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
+}
+
+// ofBits returns the T of one or two bytes with these bits.
+func ofBits[T Element](bits uint16) T {
+	var t T
+	if unsafe.Sizeof(t) == 1 {
+		*(*uint8)(unsafe.Pointer(&t)) = uint8(bits)
+	} else {
+		*(*uint16)(unsafe.Pointer(&t)) = bits
+	}
+	return t
+}
