@@ -65,7 +65,7 @@ collection that runs meanwhile.`)
 			return err
 		}
 		ours := find(all, oursParse)
-		r.results(fmt.Sprintf("%s, %.1f kB header", c.label, float64(size)/1e3), all, ours, nil)
+		r.results(fmt.Sprintf("%s, %.1f kB header", c.label, float64(size)/1e3), all, ours, 0)
 		r.require(c.label+": Rust ÷ ours", ratio(find(all, rustHeader), ours), atLeast(5))
 		r.require(c.label+": nlpodyssey ÷ ours", ratio(find(all, nlpHeader), ours), atLeast(20))
 		r.require(c.label+": encoding/json ÷ ours", ratio(find(all, jsonHeader), ours), atLeast(10))
@@ -78,7 +78,7 @@ collection that runs meanwhile.`)
 			return err
 		}
 		ours := find(all, oursParse)
-		r.results(fmt.Sprintf("%s, %.1f kB header", c.label, float64(size)/1e3), all, ours, nil)
+		r.results(fmt.Sprintf("%s, %.1f kB header", c.label, float64(size)/1e3), all, ours, 0)
 		r.require(c.label+": Rust ÷ ours", ratio(find(all, rustHeader), ours), atLeast(2))
 	}
 	return headerGrowth(s, p, r)
@@ -182,4 +182,3 @@ func same(got, want int) error {
 	}
 	return nil
 }
-

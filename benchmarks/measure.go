@@ -66,9 +66,10 @@ type settings struct {
 
 const minRounds = 3
 
-// measure runs the contenders in turn, A B C A B C, so that a machine that gets
-// slower or faster meanwhile does so for all alike. A contender that fails is
-// kept with its error.
+// measure runs the contenders in turn, so that a machine that gets slower or
+// faster meanwhile does so for all alike. Each round begins with another one,
+// so that none always follows the same. A contender that fails is kept with its
+// error.
 func (s *settings) measure(what string, contenders []contender) []*series {
 	all := make([]*series, len(contenders))
 	counts := make([]int, len(contenders))
@@ -81,12 +82,12 @@ func (s *settings) measure(what string, contenders []contender) []*series {
 		}
 	}
 	for round := range s.rounds {
-		for i, c := range contenders {
-			r := all[i]
+		for turn := range contenders {
+			i := (turn + round) % len(contenders)
+			c, r := contenders[i], all[i]
 			if r.err != nil || round >= minRounds && spent[i] > s.budget {
 				continue
 			}
-			fmt.Fprintf(os.Stderr, "\r\033[K%s: round %d of %d, %s", what, round+1, s.rounds, c.name)
 			runtime.GC()
 			got, err := c.run(counts[i])
 			if err != nil {
@@ -98,10 +99,12 @@ func (s *settings) measure(what string, contenders []contender) []*series {
 			r.memory = max(r.memory, got.memory)
 		}
 	}
-	fmt.Fprintf(os.Stderr, "\r\033[K%s: done\n", what)
+	fmt.Fprintln(os.Stderr, what)
 	for _, r := range all {
 		if r.err != nil {
-			fmt.Fprintf(os.Stderr, "  %s: %v\n", r.name, r.err)
+			fmt.Fprintf(os.Stderr, "  %-45s %v\n", r.name, r.err)
+		} else {
+			fmt.Fprintf(os.Stderr, "  %-45s %s\n", r.name, duration(r.median()))
 		}
 	}
 	return all

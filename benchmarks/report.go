@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,19 +93,13 @@ func ratio(a, b *series) float64 {
 	return a.median() / b.median()
 }
 
-// An amount is what a run moves, for a column of bytes a second.
-type amount struct{ bytes int64 }
-
 // results writes the table of a task. base is what the others are compared to.
-func (r *report) results(title string, all []*series, base *series, moved *amount) {
-	memory := false
-	local := false
-	for _, s := range all {
-		memory = memory || s.memory > 0
-		local = local || s.local
-	}
+// A run that moves bytes, moved of them, has columns for speed and memory.
+func (r *report) results(title string, all []*series, base *series, moved int64) {
+	memory := moved > 0 && slices.ContainsFunc(all, func(s *series) bool { return s.memory > 0 })
+	local := slices.ContainsFunc(all, func(s *series) bool { return s.local })
 	head := []string{"", "median", "min … max", "time ÷ ours"}
-	if moved != nil {
+	if moved > 0 {
 		head = append(head, "GB/s")
 	}
 	if local {
@@ -126,8 +121,8 @@ func (r *report) results(title string, all []*series, base *series, moved *amoun
 			continue
 		}
 		row := []string{s.name, duration(s.median()), duration(s.min()) + " … " + duration(s.max()), short3(ratio(s, base))}
-		if moved != nil {
-			row = append(row, short3(float64(moved.bytes)/s.median()))
+		if moved > 0 {
+			row = append(row, short3(float64(moved)/s.median()))
 		}
 		if local {
 			row = append(row, only(s.local, thousands(float64(s.allocs))), only(s.local, size(int64(s.bytes))))
@@ -192,10 +187,10 @@ func (r *report) write(dir string, m machine, p *peers, s *settings) error {
 	var b strings.Builder
 	b.WriteString("# Benchmarks\n\n" +
 		"Made by `go -C benchmarks run .`, which builds the peers with their own package managers, makes its\n" +
-		"inputs and runs all contenders in turn, so that a machine that gets slower or faster meanwhile does so for\n" +
-		"all alike. Each figure is the median of the rounds, with the least and the most beside it; ratios are of\n" +
-		"medians. Peers measure themselves, so that starting a process does not count. What is measured, and how\n" +
-		"to run it, is in [benchmarks/README.md](../benchmarks/README.md).\n\n")
+		"inputs and runs all contenders in turn, round by round, so that a machine that gets slower or faster\n" +
+		"meanwhile does so for all alike. Each figure is the median of the rounds, with the least and the most beside\n" +
+		"it; ratios are of medians. Peers measure themselves, so that starting a process does not count. What is\n" +
+		"measured, and how to run it, is in [benchmarks/README.md](../benchmarks/README.md).\n\n")
 	if s.quick {
 		b.WriteString("**This is a quick run on small inputs, to see that everything works. Its figures say little.**\n\n")
 	}
