@@ -86,5 +86,6 @@ func writeProperly(root *node) []string {
 			}
 		}
 	}
+	slices.Sort(reasons)
 	return reasons
 }

@@ -87,7 +87,7 @@ func work(cfg config, next *atomic.Int64, part *report) error {
 			return err
 		}
 		for i, file := range files {
-			if err := part.record(ref, file, verdicts[i]); err != nil {
+			if err := part.record(file, verdicts[i], ref.Check); err != nil {
 				return err
 			}
 		}
@@ -98,7 +98,7 @@ func newReport() *report {
 	return &report{excused: map[string]int{}, kinds: map[[3]string]int{}, classes: map[string]*example{}}
 }
 
-func (rep *report) record(ref *reference.Process, file []byte, v reference.Verdict) error {
+func (rep *report) record(file []byte, v reference.Verdict, check checker) error {
 	res := judge(file, v)
 	rep.tried++
 	rep.kinds[[3]string{word(v.Refusal), word(string(res.compat)), word(string(res.strict))}]++
@@ -113,7 +113,7 @@ func (rep *report) record(ref *reference.Process, file []byte, v reference.Verdi
 		e.count++
 		return nil
 	}
-	small, found, err := shrink(file, *res.found, ref)
+	small, found, err := shrink(file, *res.found, check)
 	rep.classes[res.found.class] = &example{found, small, 1}
 	return err
 }

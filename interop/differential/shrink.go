@@ -10,14 +10,17 @@ import (
 // shrinkTries bounds the work on one finding.
 const shrinkTries = 5000
 
+// A checker gives the reference's verdict on a file.
+type checker = func(file []byte) (reference.Verdict, error)
+
 // shrink looks for a smaller file with a finding of the same class. It leaves out members and items
 // of the header while that can be read as a tree, then ever smaller pieces of its text, then data.
-func shrink(file []byte, f finding, ref *reference.Process) ([]byte, finding, error) {
+func shrink(file []byte, f finding, check checker) ([]byte, finding, error) {
 	d, ok := split(file)
 	if !ok {
 		return file, f, nil
 	}
-	s := shrinker{d, f, ref, 0}
+	s := shrinker{d, f, check, 0}
 	err := s.tree()
 	if err == nil {
 		err = s.pieces(func() string { return s.header }, func(t string) draft { return draft{t, s.data} })
@@ -31,7 +34,7 @@ func shrink(file []byte, f finding, ref *reference.Process) ([]byte, finding, er
 type shrinker struct {
 	draft // the smallest so far
 	found finding
-	ref   *reference.Process
+	check checker
 	tries int
 }
 
@@ -41,7 +44,7 @@ func (s *shrinker) try(d draft) (bool, error) {
 		return false, nil
 	}
 	file := d.file()
-	v, err := s.ref.Check(file)
+	v, err := s.check(file)
 	if err != nil {
 		return false, err
 	}
