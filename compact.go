@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 )
 
@@ -91,13 +92,10 @@ func (s *scanner) compactEntry(p int) int {
 	}
 	p += 11
 
-	if cap(s.dims)-len(s.dims) < 8 {
-		s.moreDims(8)
-	}
-	dims := s.dims[len(s.dims):len(s.dims):cap(s.dims)]
+	dims := s.dims
 	for buf[p] != ']' {
 		v, next := digits(buf, p)
-		if next == 0 || int(v) < 0 || uint64(int(v)) != v || len(dims) == cap(dims) {
+		if next == 0 || v > math.MaxInt {
 			return 0
 		}
 		dims = append(dims, int(v))
@@ -117,14 +115,17 @@ func (s *scanner) compactEntry(p int) int {
 	if p == 0 || buf[p] != ']' || buf[p+1] != '}' {
 		return 0
 	}
-	s.dims = s.dims[:len(s.dims)+len(dims)]
-	s.tensors = append(s.tensors, TensorInfo{
-		Name:  stringOf(name),
-		DType: d,
-		Shape: dims[:len(dims):len(dims)],
-		Begin: int64(begin),
-		End:   int64(end),
+	s.tensors = append(s.tensors, record{
+		begin:   int64(begin),
+		end:     int64(end),
+		name:    uint32(from),
+		nameLen: uint32(len(name)),
+		dims:    uint32(len(s.dims)),
+		rank:    uint32(len(dims) - len(s.dims)),
+		dtype:   d,
+		hash:    hashName(s.seed, stringOf(name)),
 	})
+	s.dims = dims
 	return p + 2
 }
 

@@ -71,9 +71,11 @@ func opened(t *testing.T, name string, opts ...safetensors.Option) map[string]fu
 	data, err := os.ReadFile(name)
 	require.NoError(t, err)
 	return map[string]func() (*safetensors.File, error){
-		"Open":        func() (*safetensors.File, error) { return safetensors.Open(name, opts...) },
-		"WithoutMmap": func() (*safetensors.File, error) { return safetensors.Open(name, append(opts, safetensors.WithoutMmap())...) },
-		"Parse":       func() (*safetensors.File, error) { return safetensors.Parse(data, opts...) },
+		"Open": func() (*safetensors.File, error) { return safetensors.Open(name, opts...) },
+		"WithoutMmap": func() (*safetensors.File, error) {
+			return safetensors.Open(name, append(opts, safetensors.WithoutMmap())...)
+		},
+		"Parse": func() (*safetensors.File, error) { return safetensors.Parse(data, opts...) },
 		"NewFile": func() (*safetensors.File, error) {
 			return safetensors.NewFile(bytes.NewReader(data), int64(len(data)), opts...)
 		},

@@ -175,7 +175,7 @@ func (e *notFoundError) Error() string {
 		msg += quoteName(e.file) + ": "
 	}
 	msg += "no tensor " + quote(e.name) + " among " + strconv.Itoa(len(e.header.tensors))
-	for i, name := range closeNames(e.name, e.header.tensors) {
+	for i, name := range closeNames(e.name, e.header) {
 		if i == 0 {
 			msg += "; did you mean "
 		} else {
@@ -187,13 +187,13 @@ func (e *notFoundError) Error() string {
 }
 
 // closeNames returns up to three names near to name, the nearest first.
-func closeNames(name string, tensors []TensorInfo) []string {
+func closeNames(name string, h *Header) []string {
 	const most, farthest = 3, 4
 	var names [most]string
 	var ranks [most]int
 	n := 0
-	for i := range tensors[:min(len(tensors), 200_000)] {
-		have := tensors[i].Name
+	for i := range h.tensors[:min(len(h.tensors), 200_000)] {
+		have := h.name(&h.tensors[i])
 		rank := distance(name, have, farthest)
 		if rank >= farthest {
 			// A prefix such as "model." that is there or not is a usual slip.

@@ -146,9 +146,9 @@ func (f *File) Tensor(name string) (Tensor, error) {
 }
 
 func (f *File) at(i int) Tensor {
-	info := &f.header.tensors[i]
-	return Tensor{dtype: info.DType, shape: info.Shape, src: f,
-		off: f.header.DataStart() + info.Begin, size: info.End - info.Begin}
+	t := &f.header.tensors[i]
+	return Tensor{dtype: t.dtype, shape: f.header.shape(t), src: f,
+		off: f.header.DataStart() + t.begin, size: t.end - t.begin}
 }
 
 // All returns the tensors with their names in data order, which is the order to
@@ -156,7 +156,7 @@ func (f *File) at(i int) Tensor {
 func (f *File) All() iter.Seq2[string, Tensor] {
 	return func(yield func(string, Tensor) bool) {
 		for i := range f.header.tensors {
-			if !yield(f.header.tensors[i].Name, f.at(i)) {
+			if !yield(f.header.name(&f.header.tensors[i]), f.at(i)) {
 				return
 			}
 		}
@@ -167,7 +167,7 @@ func (f *File) All() iter.Seq2[string, Tensor] {
 func (f *File) Names() []string {
 	names := make([]string, len(f.header.tensors))
 	for i := range names {
-		names[i] = f.header.tensors[i].Name
+		names[i] = f.header.name(&f.header.tensors[i])
 	}
 	return names
 }

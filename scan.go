@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"math"
 	"math/bits"
 	"strconv"
@@ -26,17 +27,18 @@ const beyond = -1
 
 // A scanner reads the JSON text of a header. What every writer writes is taken
 // by [scanner.compact]; whatever differs from it goes the general way, which is
-// the plain statement of the grammar.
+// the plain statement of the grammar. Strings are not copied: those with
+// escapes are unescaped where they stand, which never makes them longer.
 type scanner struct {
 	buf      []byte // the header, then scanPad zero bytes
 	end      int    // length of the header
 	compat   bool
+	seed     maphash.Seed // of the names' hashes
 	metadata map[string]string
 	hasMeta  bool // a __metadata__ key was seen, though it may have been null
-	tensors  []TensorInfo
-	dims     []int  // arena of shapes; a full one is left behind for a new one
-	text     []byte // arena of unescaped strings, likewise
-	misses   int    // entries in a row that compact did not take
+	tensors  []record
+	dims     []int
+	misses   int // entries in a row that compact did not take
 }
 
 // scan fills in metadata and tensors, in the order of the header (rules 4 to 6,
@@ -112,7 +114,7 @@ func (s *scanner) reserve() {
 	n := min(int(float64(braces)*scale)+1, s.end/shortest+1)
 	// An entry of rank r has r+3 commas, the one after it included.
 	d := min(int(float64(commas)*scale)-3*n+8, 4*n)
-	s.tensors = make([]TensorInfo, 0, n)
+	s.tensors = make([]record, 0, n)
 	s.dims = make([]int, 0, max(d, n))
 }
 
@@ -194,7 +196,7 @@ func (s *scanner) entry(at, p int, name string) (int, error) {
 	if s.buf[p] != '{' {
 		return 0, s.ofTensor(name, s.unexpected(p, ErrBadTensorInfo, "an object with dtype, shape and data_offsets"))
 	}
-	info := TensorInfo{Name: name}
+	info := record{name: uint32(at + 1), nameLen: uint32(len(name)), hash: hashName(s.seed, name)}
 	seen := 0
 	var unknown keySet
 	p = s.space(p + 1)
@@ -210,13 +212,15 @@ func (s *scanner) entry(at, p int, name string) (int, error) {
 		switch key {
 		case "dtype":
 			field = hasDType
-			info.DType, p, err = s.dtype(p)
+			info.dtype, p, err = s.dtype(p)
 		case "shape":
 			field = hasShape
-			info.Shape, p, err = s.shape(p)
+			info.dims = uint32(len(s.dims))
+			p, err = s.shape(p)
+			info.rank = uint32(len(s.dims)) - info.dims
 		case "data_offsets":
 			field = hasOffsets
-			info.Begin, info.End, p, err = s.offsets(p)
+			info.begin, info.end, p, err = s.offsets(p)
 		default:
 			if !unknown.add(key) && !s.compat {
 				return 0, s.ofTensor(name, s.fail(keyAt, ErrDuplicateKey, "each key once", quote(key)+" again"))
@@ -267,30 +271,20 @@ func (s *scanner) dtype(p int) (DType, int, error) {
 	return d, next, nil
 }
 
-func (s *scanner) shape(p int) ([]int, int, error) {
+// shape appends the dimensions to dims.
+func (s *scanner) shape(p int) (int, error) {
 	const want = "shape as an array of integers >= 0"
 	if s.buf[p] != '[' {
-		return nil, 0, s.unexpected(p, ErrBadTensorInfo, want)
+		return 0, s.unexpected(p, ErrBadTensorInfo, want)
 	}
-	if cap(s.dims)-len(s.dims) < 8 {
-		s.moreDims(8)
-	}
-	from := len(s.dims)
 	p = s.space(p + 1)
 	if s.buf[p] == ']' {
-		return s.dims[from:from:from], p + 1, nil
+		return p + 1, nil
 	}
 	for {
 		v, next, err := s.integer(p, want)
 		if err != nil {
-			return nil, 0, err
-		}
-		if len(s.dims) == cap(s.dims) {
-			// The shape moves to a new arena with what was read of it.
-			part := s.dims[from:]
-			s.moreDims(2 * len(part))
-			from = 0
-			s.dims = append(s.dims, part...)
+			return 0, err
 		}
 		d := beyond
 		if v <= math.MaxInt {
@@ -302,17 +296,11 @@ func (s *scanner) shape(p int) ([]int, int, error) {
 		case ',':
 			p = s.space(p + 1)
 		case ']':
-			to := len(s.dims)
-			return s.dims[from:to:to], p + 1, nil
+			return p + 1, nil
 		default:
-			return nil, 0, s.fail(p, ErrHeaderNotJSON, "',' or ']'", s.found(p))
+			return 0, s.fail(p, ErrHeaderNotJSON, "',' or ']'", s.found(p))
 		}
 	}
-}
-
-// moreDims starts a new arena of shapes with room for at least n dimensions.
-func (s *scanner) moreDims(n int) {
-	s.dims = make([]int, 0, max(n, min(2*cap(s.dims), s.end/8), 64))
 }
 
 func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
@@ -540,26 +528,12 @@ func plain(buf []byte, p int) (int, bool) {
 	}
 }
 
-// escaped reads on in a string that began at from, from its first backslash.
+// escaped reads on in a string that began at from, from its first backslash on.
 func (s *scanner) escaped(from, p int, wide bool) (string, int, error) {
-	// What an escape stands for is never longer than the escape.
-	if cap(s.text)-len(s.text) < s.end-from {
-		s.text = make([]byte, 0, min(s.end-from, max(1<<14, cap(s.text)*2)))
-	}
-	start := len(s.text)
-	for {
-		if cap(s.text)-len(s.text) < p-from+utf8.UTFMax {
-			// As append would, but what earlier strings hold is not copied.
-			part := s.text[start:]
-			s.text = append(make([]byte, 0, 2*(len(part)+p-from+utf8.UTFMax)), part...)
-			start = 0
-		}
-		s.text = append(s.text, s.buf[from:p]...)
+	to := p
+	for s.buf[p] != '"' {
 		if p >= s.end {
 			return "", 0, s.fail(p, ErrHeaderNotJSON, "'\"'", "the end of the header")
-		}
-		if s.buf[p] == '"' {
-			break
 		}
 		if s.buf[p] != '\\' {
 			return "", 0, s.fail(p, ErrHeaderNotJSON, "no bare control character in a string", s.found(p))
@@ -568,15 +542,17 @@ func (s *scanner) escaped(from, p int, wide bool) (string, int, error) {
 		if err != nil {
 			return "", 0, err
 		}
-		s.text = utf8.AppendRune(s.text, r)
-		var more bool
-		from = next
-		p, more = plain(s.buf, from)
-		wide = wide || more
+		to += utf8.EncodeRune(s.buf[to:p+6], r)
+		stop, more := plain(s.buf, next)
+		to += copy(s.buf[to:], s.buf[next:stop])
+		p, wide = stop, wide || more
 	}
-	str := s.text[start:len(s.text):len(s.text)]
+	str := s.buf[from:to]
+	for i := to; i < p; i++ {
+		s.buf[i] = ' ' // no half of a character stays behind
+	}
 	if wide && !utf8.Valid(str) {
-		return "", 0, s.fail(p, ErrHeaderNotUTF8, "valid UTF-8", "a string that is not")
+		return "", 0, s.fail(from, ErrHeaderNotUTF8, "valid UTF-8", "a string that is not")
 	}
 	return stringOf(str), p + 1, nil
 }
