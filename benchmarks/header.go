@@ -28,10 +28,11 @@ type jsonInfo struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// A headerCase is one header to parse.
+// A headerCase is one header to parse. Its entries are made when they are
+// needed and then dropped, so that the collector does not scan them meanwhile.
 type headerCase struct {
 	label   string
-	entries []entry
+	entries func() []entry
 	form    form
 }
 
@@ -42,19 +43,27 @@ files are sparse: shapes and offsets are those of real models, the data is a hol
 All but go-huggingface, which has no way in but a file, get the same memory map; ReadHeader reads it through
 an io.Reader. The Rust time does not include freeing what was parsed; the Go times include the garbage
 collection that runs meanwhile.`)
+	denseOf := func(n int) func() []entry {
+		return func() []entry { return dense(n, "BF16", 4096, 14336, 128256) }
+	}
+	loraOf := func(n int) func() []entry { return func() []entry { return lora(n) } }
+	moeOf := func(n, experts int, parts []part) func() []entry {
+		return func() []entry { return moe(n, experts, parts) }
+	}
 	cases := []headerCase{
-		{"dense model, 300 tensors", dense(300, "BF16", 4096, 14336, 128256), form{}},
-		{"LoRA adapter, 448 tensors", lora(448), form{}},
-		{"mixture of experts, 19,000 tensors", moe(19_000, 128, plainParts), form{}},
-		{"mixture of experts with scales (FP8), 100,000 tensors", moe(100_000, 256, fp8Parts), form{}},
-		{"mixture of experts, 4-bit, 700,000 tensors", moe(700_000, 1275, int4Parts), form{}},
+		{"dense model, 300 tensors", denseOf(300), form{}},
+		{"LoRA adapter, 448 tensors", loraOf(448), form{}},
+		{"mixture of experts, 19,000 tensors", moeOf(19_000, 128, plainParts), form{}},
+		{"mixture of experts, 100,000 tensors", moeOf(100_000, 256, plainParts), form{}},
+		{"mixture of experts, 4-bit, 700,000 tensors", moeOf(700_000, 1275, int4Parts), form{}},
+		{"mixture of experts with scales (FP8), 100,000 tensors", moeOf(100_000, 256, fp8Parts), form{}},
 	}
 	odd := []headerCase{
-		{"pretty-printed, 19,000 tensors", moe(19_000, 128, plainParts), form{pretty: true}},
-		{"fields in another order, 19,000 tensors", moe(19_000, 128, plainParts), form{reorder: true}},
-		{"an escape in each name, 19,000 tensors", moe(19_000, 128, plainParts), form{escape: true}},
-		{"all three, 19,000 tensors", moe(19_000, 128, plainParts), form{pretty: true, reorder: true, escape: true}},
-		{"entries in another order than the data, 19,000 tensors", moe(19_000, 128, plainParts), form{shuffled: true}},
+		{"pretty-printed, 19,000 tensors", moeOf(19_000, 128, plainParts), form{pretty: true}},
+		{"fields in another order, 19,000 tensors", moeOf(19_000, 128, plainParts), form{reorder: true}},
+		{"an escape in each name, 19,000 tensors", moeOf(19_000, 128, plainParts), form{escape: true}},
+		{"all three, 19,000 tensors", moeOf(19_000, 128, plainParts), form{pretty: true, reorder: true, escape: true}},
+		{"entries in another order than the data, 19,000 tensors", moeOf(19_000, 128, plainParts), form{shuffled: true}},
 	}
 	if s.quick {
 		cases, odd = cases[:3], odd[:3]
@@ -67,7 +76,9 @@ collection that runs meanwhile.`)
 		ours := find(all, oursParse)
 		r.results(fmt.Sprintf("%s, %.1f kB header", c.label, float64(size)/1e3), all, ours, 0)
 		r.require(c.label+": Rust ÷ ours", ratio(find(all, rustHeader), ours), atLeast(5))
-		r.require(c.label+": nlpodyssey ÷ ours", ratio(find(all, nlpHeader), ours), atLeast(20))
+		if find(all, nlpHeader).ok() { // it does not know F8_E4M3
+			r.require(c.label+": nlpodyssey ÷ ours", ratio(find(all, nlpHeader), ours), atLeast(20))
+		}
 		r.require(c.label+": encoding/json ÷ ours", ratio(find(all, jsonHeader), ours), atLeast(10))
 		r.requireAllocs(c.label, ours, size)
 	}
@@ -96,7 +107,7 @@ func headerGrowth(s *settings, p *peers, r *report) error {
 	lines := map[string]*line{}
 	var order []*line
 	for n := 10; n <= top; n *= 10 {
-		all, _, err := headerRun(&few, p, headerCase{fmt.Sprintf("growth, %d tensors", n), short(n), form{}}, false)
+		all, _, err := headerRun(&few, p, headerCase{fmt.Sprintf("growth, %d tensors", n), func() []entry { return short(n) }, form{}}, false)
 		if err != nil {
 			return err
 		}
@@ -118,7 +129,10 @@ func headerGrowth(s *settings, p *peers, r *report) error {
 
 // headerRun measures all contenders on one header.
 func headerRun(s *settings, p *peers, c headerCase, withReader bool) ([]*series, int64, error) {
-	head, data := header(c.entries, c.form)
+	entries := c.entries()
+	n := len(entries)
+	head, data := header(entries, c.form)
+	entries = nil
 	name := filepath.Join(s.scratch, "header.safetensors")
 	defer os.Remove(name)
 	if err := writeSparse(name, head, data); err != nil {
@@ -130,7 +144,6 @@ func headerRun(s *settings, p *peers, c headerCase, withReader bool) ([]*series,
 	}
 	defer unmap(mapped)
 	head = mapped[:len(head)]
-	n := len(c.entries)
 	model, err := newHubModel(s.scratch, name)
 	if err != nil {
 		return nil, 0, err

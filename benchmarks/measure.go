@@ -129,11 +129,12 @@ func (s *settings) calibrate(c contender) (int, error) {
 	}
 }
 
-// count measures the allocations of one run, the least of three, because other
-// goroutines of the runtime allocate too now and then.
+// count measures the allocations of one run, the least of three where it is
+// short, because other goroutines of the runtime allocate too now and then.
 func count(c contender) (allocs, bytes uint64, err error) {
 	allocs, bytes = math.MaxUint64, math.MaxUint64
-	for range 3 {
+	start := time.Now()
+	for i := 0; i < 3 && time.Since(start) < time.Second; i++ {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		if _, err := c.run(1); err != nil {

@@ -21,11 +21,11 @@ func openTopic(s *settings, p *peers, r *report) error {
 Open, find one small tensor, touch its first byte, close: on a file of about 60 MB and on a sparse one of about
 60 GB whose header has the same tensors. Then the tensor alone, in a file that is open.
 Python's get_tensor makes a copy of the tensor; the others give a view.`)
-	small, err := openRun(s, p, r, "300 tensors, 60 MB", dense(300, "BF16", 320, 896, 8000))
+	small, err := openRun(s, p, r, "300 tensors, 60 MB", dense(300, "BF16", 256, 896, 8000))
 	if err != nil {
 		return err
 	}
-	large, err := openRun(s, p, r, "300 tensors, 60 GB", dense(300, "BF16", 8192, 28672, 128256))
+	large, err := openRun(s, p, r, "300 tensors, 60 GB", dense(300, "BF16", 8192, 27648, 128256))
 	if err != nil {
 		return err
 	}
