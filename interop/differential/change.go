@@ -53,6 +53,7 @@ var treeChanges = []weighted[treeChange]{
 	{4, addEmptyTensor},
 	{2, copyEntry},
 	{3, reshape},
+	{2, manyKeys},
 }
 
 var textChanges = []weighted[textChange]{
@@ -231,6 +232,31 @@ func nested(r *rand.Rand) *node {
 		}
 	}
 	return n
+}
+
+// manyKeys adds an object of more keys than are compared one by one: to an entry, under an unknown
+// key, or as the metadata. Sometimes the last of them stands twice.
+func manyKeys(r *rand.Rand, root *node) {
+	n := record()
+	for i := range 12 + r.IntN(30) {
+		n.members = append(n.members, member{quote("k" + strconv.Itoa(i)), quoted("")})
+	}
+	if chance(r, 2) {
+		addMember(r, n, pick(r, n.members))
+	}
+	if e := anyEntry(r, root); e != nil && !chance(r, 3) {
+		if chance(r, 2) {
+			e.members = append(e.members, n.members...)
+		} else {
+			addMember(r, e, member{`"x"`, n})
+		}
+		return
+	}
+	if old := root.get("__metadata__"); old != nil {
+		*old = *n
+	} else if root.kind == object {
+		addMember(r, root, member{`"__metadata__"`, n})
+	}
 }
 
 func replaceValue(r *rand.Rand, root *node) {

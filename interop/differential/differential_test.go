@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,6 +80,44 @@ func TestCorpusAgainstReference(t *testing.T) {
 		require.Nil(t, res.found, "%q", files[i])
 		require.Empty(t, res.excused, "%q", files[i])
 	}
+}
+
+// More names than the library keeps in its small table, and than a reader gets in its first block.
+func TestManyTensorsAgainstReference(t *testing.T) {
+	ref, err := reference.Start(need.Reference(t), "check")
+	require.NoError(t, err)
+	for _, count := range []int{17, 300, 5_000, 40_000} {
+		root := record()
+		for i := range count {
+			at := strconv.Itoa(i)
+			name := "layers." + at + ".weight"
+			if i%1000 == 7 {
+				name = strings.Repeat("é", i%300) + name // not all of one length
+			}
+			root.members = append(root.members, member{quote(name), record(
+				member{`"dtype"`, quoted("I8")},
+				member{`"shape"`, list(text("1"))},
+				member{`"data_offsets"`, list(text(at), text(strconv.Itoa(i+1)))})})
+		}
+		last := root.members[count-1]
+		for name, members := range map[string][]member{
+			"good":             root.members,
+			"metadata last":    append(slices.Clone(root.members), member{`"__metadata__"`, record(member{`"k"`, quoted("v")})}),
+			"last twice":       append(slices.Clone(root.members), last),
+			"first twice":      append(slices.Clone(root.members), root.members[0]),
+			"twice, escaped":   append(slices.Clone(root.members), member{`"\u006c` + last.key[2:], last.value}),
+			"twice, other end": append([]member{last}, root.members...),
+			"twice, overlaps":  append(slices.Clone(root.members), member{root.members[0].key, last.value}),
+			"one missing":      slices.Delete(slices.Clone(root.members), count/2, count/2+1),
+		} {
+			file := fileOf(record(members...).render(), count)
+			v, err := ref.Check(file)
+			require.NoError(t, err)
+			require.Equal(t, name != "twice, overlaps" && name != "one missing", v.Accepted, "%d %s", count, name)
+			require.Nil(t, judge(file, v).found, "%d %s", count, name)
+		}
+	}
+	require.NoError(t, ref.Close())
 }
 
 const goodHeader = `{"__metadata__":{"k":"v"},"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}}`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -67,7 +68,8 @@ func ask(file []byte) opinions {
 		compat: parse(safetensors.WithCompat()),
 		strict: parse(),
 		stream: guarded(func() (*safetensors.Header, error) {
-			return safetensors.ReadHeader(bytes.NewReader(file), safetensors.WithCompat())
+			// Behind a MultiReader it cannot ask how much there is.
+			return safetensors.ReadHeader(io.MultiReader(bytes.NewReader(file)), safetensors.WithCompat())
 		}),
 	}
 	if !bytes.Equal(memory[:len(file)], file) || string(memory[len(file):]) != hostile {
