@@ -45,8 +45,7 @@ func (c *copier) copy(out *os.File, f *File, off, n int64) (done int64, err erro
 	return done, nil
 }
 
-// open returns a descriptor of the very file that f has open. A mapped one gave
-// its own back, so its name is opened again and must still be the same file.
+// open returns a descriptor of the very file that f has open, or nil.
 func (c *copier) open(f *File) *os.File {
 	if f.file != nil {
 		return f.file
@@ -57,20 +56,8 @@ func (c *copier) open(f *File) *os.File {
 	if c.files == nil {
 		c.files = map[*File]*os.File{}
 	}
-	c.files[f] = nil
-	if f.info == nil || f.path == "" {
-		return nil
-	}
-	in, err := os.OpenFile(f.path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil
-	}
-	if info, err := in.Stat(); err != nil || !os.SameFile(info, f.info) {
-		in.Close()
-		return nil
-	}
-	c.files[f] = in
-	return in
+	c.files[f] = f.reopen()
+	return c.files[f]
 }
 
 func (c *copier) close() {

@@ -239,3 +239,15 @@ func guard(mem []byte, fn func() error) (err error) {
 	}()
 	return fn()
 }
+
+// hugeBytes returns n bytes for data that is about to be read into them, on
+// huge pages where the system has them and it pays.
+func hugeBytes(n int) []byte {
+	const page = 2 << 20
+	b := uncleared(n)
+	if n >= 4*page {
+		skip := int(-addressOf(b) & (page - 1))
+		adviseHuge(b[skip : skip+(n-skip)&^(page-1)])
+	}
+	return b
+}

@@ -1,6 +1,9 @@
 package safetensors
 
-import "unsafe"
+import (
+	"strings"
+	"unsafe"
+)
 
 // stringOf returns b as a string without a copy. The caller owns b and never
 // changes it again, so the string keeps the promise that strings do not change.
@@ -40,4 +43,18 @@ func ofBits[T Element](bits uint16) T {
 		*(*uint16)(unsafe.Pointer(&t)) = bits
 	}
 	return t
+}
+
+// uncleared returns n bytes that may hold anything, for callers that fill all
+// of them. Clearing gigabytes first would take as long as reading them.
+// strings.Builder has the standard library's only such memory.
+func uncleared(n int) []byte {
+	if n == 0 {
+		return []byte{}
+	}
+	var b strings.Builder
+	b.Grow(n)
+	b.WriteByte(0)
+	// The builder is dropped, so nothing else refers to its capacity of n.
+	return unsafe.Slice(unsafe.StringData(b.String()), n)
 }
