@@ -324,11 +324,15 @@ func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
 			pair[i] = int64(v)
 		}
 		p = s.space(next)
-		if s.buf[p] == ',' && i == 0 {
-			p = s.space(p + 1)
-			if s.buf[p] == ']' {
-				return 0, 0, 0, s.fail(p, ErrHeaderNotJSON, "an integer", s.found(p))
-			}
+		if i > 0 || s.buf[p] == ']' {
+			continue
+		}
+		if s.buf[p] != ',' {
+			break // to the error below
+		}
+		p = s.space(p + 1)
+		if s.buf[p] == ']' {
+			return 0, 0, 0, s.fail(p, ErrHeaderNotJSON, "an integer", s.found(p))
 		}
 	}
 	switch s.buf[p] {
@@ -530,31 +534,41 @@ func plain(buf []byte, p int) (int, bool) {
 
 // escaped reads on in a string that began at from, from its first backslash on.
 func (s *scanner) escaped(from, p int, wide bool) (string, int, error) {
-	to := p
+	to, p, wide, err := s.unescape(p, wide)
+	str := s.buf[from:to]
+	for i := to; i < p; i++ {
+		s.buf[i] = ' ' // no half of a character stays behind
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	if wide && !utf8.Valid(str) {
+		return "", 0, s.fail(from, ErrHeaderNotUTF8, "valid UTF-8", "a string that is not")
+	}
+	return stringOf(str), p + 1, nil
+}
+
+// unescape moves the rest of a string down over the escapes in it and returns
+// where it ends now, how far it was read, and whether it has bytes over 0x7f.
+func (s *scanner) unescape(p int, wide bool) (to, next int, _ bool, err error) {
+	to = p
 	for s.buf[p] != '"' {
 		if p >= s.end {
-			return "", 0, s.fail(p, ErrHeaderNotJSON, "'\"'", "the end of the header")
+			return to, p, wide, s.fail(p, ErrHeaderNotJSON, "'\"'", "the end of the header")
 		}
 		if s.buf[p] != '\\' {
-			return "", 0, s.fail(p, ErrHeaderNotJSON, "no bare control character in a string", s.found(p))
+			return to, p, wide, s.fail(p, ErrHeaderNotJSON, "no bare control character in a string", s.found(p))
 		}
 		r, next, err := s.escape(p)
 		if err != nil {
-			return "", 0, err
+			return to, p, wide, err
 		}
 		to += utf8.EncodeRune(s.buf[to:p+6], r)
 		stop, more := plain(s.buf, next)
 		to += copy(s.buf[to:], s.buf[next:stop])
 		p, wide = stop, wide || more
 	}
-	str := s.buf[from:to]
-	for i := to; i < p; i++ {
-		s.buf[i] = ' ' // no half of a character stays behind
-	}
-	if wide && !utf8.Valid(str) {
-		return "", 0, s.fail(from, ErrHeaderNotUTF8, "valid UTF-8", "a string that is not")
-	}
-	return stringOf(str), p + 1, nil
+	return to, p, wide, nil
 }
 
 // escape reads the escape at p.
