@@ -20,10 +20,12 @@ type saveOptions struct {
 	alignment int
 	progress  func(done, total int64)
 	inPlace   bool
+	maxShard  int64
+	order     []string
 }
 
 func saveOptionsOf(opts []SaveOption) (saveOptions, error) {
-	o := saveOptions{alignment: 8}
+	o := saveOptions{alignment: 8, maxShard: DefaultMaxShardSize}
 	for _, set := range opts {
 		set(&o)
 	}

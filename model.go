@@ -1,0 +1,647 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A Model is a set of tensors in one file or in several, the shards, which were
+// all opened and checked when it was opened. It reads as a [File] does, and
+// what is said there of goroutines and of Close holds for it too.
+type Model struct {
+	index  string // path of the index, or ""
+	path   string // as given
+	shards []shard
+	order  []int32 // the shards by name
+	// where gives each tensor's place in shards; nil where there is one file.
+	where    map[string]int32
+	metadata map[string]string // of the index
+	total    string            // what the index says is the sum of the tensors' bytes
+}
+
+type shard struct {
+	name string
+	file *File
+}
+
+// OpenModel opens the model at path, which is a safetensors file, an index file
+// (its name ends in .json) or a folder. In a folder it takes the first of these
+// that is there:
+//
+//   - model.safetensors.index.json
+//   - model.safetensors
+//   - the only other index, such as model.fp16.safetensors.index.json or
+//     diffusion_pytorch_model.safetensors.index.json; more than one is an error
+//     that lists them
+//   - all *.safetensors files. If they are numbered, as in
+//     model-00001-of-00003.safetensors, none may be missing, and no tensor may be
+//     in two of them
+//
+// An index decides: each tensor comes from the shard that the index names for
+// it, though another shard may have a tensor of that name, and files that it
+// does not name are left alone. What an index says besides its weight_map is
+// not relied upon. Every shard is opened before OpenModel returns; those that
+// are missing are listed in one error, and the error of a bad one names it.
+// A shard's name that could lead out of the folder is refused, but symbolic
+// links are followed, since model caches are made of them.
+//
+// If someone replaces the model in the meantime as [SaveModel] does, OpenModel
+// returns the old one or the new one, never a mixture.
+func OpenModel(path string, opts ...Option) (*Model, error) {
+	const tries = 10 // each but the last sees the model replaced under it
+	for try := 1; ; try++ {
+		c, err := choose(path)
+		if err != nil {
+			return nil, err
+		}
+		m, err := c.open(opts)
+		now, stale := choose(path)
+		if stale == nil && c.same(now) {
+			c.close()
+			now.close()
+			return m, err
+		}
+		c.close()
+		now.close()
+		if err == nil {
+			m.Close()
+		}
+		if try == tries {
+			return nil, errors.Join(fmt.Errorf("safetensors: %s changes all the time", quoteName(path)), err, stale)
+		}
+	}
+}
+
+// A choice is what OpenModel found at a path. It keeps an index open, so that
+// no other file can have its identity.
+type choice struct {
+	path  string
+	index *os.File
+	info  fs.FileInfo // of index
+	files []string    // where there is no index
+}
+
+func (c *choice) close() {
+	if c != nil && c.index != nil {
+		c.index.Close()
+	}
+}
+
+// same reports whether nothing has changed: same index, or same files.
+func (c *choice) same(d *choice) bool {
+	if (c.index == nil) != (d.index == nil) {
+		return false
+	}
+	if c.index != nil {
+		return os.SameFile(c.info, d.info) && c.info.Size() == d.info.Size() && c.info.ModTime().Equal(d.info.ModTime())
+	}
+	return slices.Equal(c.files, d.files)
+}
+
+const (
+	fileSuffix = ".safetensors"
+	singleFile = "model" + fileSuffix
+	indexFile  = singleFile + ".index.json"
+)
+
+// choose looks at what is at a path.
+func choose(path string) (*choice, error) {
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("safetensors: %w", err)
+	case info.IsDir():
+		return chooseIn(path)
+	case strings.HasSuffix(path, ".json"):
+		return chooseIndex(path)
+	}
+	return &choice{path: path, files: []string{path}}, nil
+}
+
+func chooseIndex(path string) (*choice, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	info, err := f.Stat()
+	if err == nil {
+		err = regular(path, info)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &choice{path: path, index: f, info: info}, nil
+}
+
+func chooseIn(dir string) (*choice, error) {
+	// A symbolic link that leads nowhere is there all the same.
+	if name := filepath.Join(dir, indexFile); exists(name) {
+		return chooseIndex(name)
+	}
+	if name := filepath.Join(dir, singleFile); exists(name) {
+		return &choice{path: dir, files: []string{name}}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	var indexes, files []string
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case name[0] == '.' || e.IsDir():
+		case isIndex(name):
+			indexes = append(indexes, name)
+		case strings.HasSuffix(name, fileSuffix):
+			files = append(files, filepath.Join(dir, name))
+		}
+	}
+	switch {
+	case len(indexes) == 1:
+		return chooseIndex(filepath.Join(dir, indexes[0]))
+	case len(indexes) > 1:
+		return nil, fmt.Errorf("safetensors: %s has several models; open one of %s", quoteName(dir), listed(indexes))
+	case len(files) == 0:
+		return nil, fmt.Errorf("safetensors: %s has no .safetensors file: %w", quoteName(dir), fs.ErrNotExist)
+	}
+	return &choice{path: dir, files: files}, nil
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// isIndex knows model.safetensors.index.json and the two ways in which a
+// variant is named: model.fp16.safetensors.index.json and
+// model.safetensors.index.fp16.json.
+func isIndex(name string) bool {
+	return strings.HasSuffix(name, ".json") && strings.Contains(name, fileSuffix+".index.")
+}
+
+func (c *choice) open(opts []Option) (*Model, error) {
+	if c.index == nil {
+		return openFiles(c.path, c.files, opts)
+	}
+	dir := filepath.Dir(c.path)
+	m, err := modelOf(c.path, c.index, func(name string) (*File, error) {
+		return Open(filepath.Join(dir, filepath.FromSlash(name)), opts...)
+	}, optionsOf(opts))
+	return m, inFile(err, c.path)
+}
+
+// openFiles opens files that have no index.
+func openFiles(path string, files []string, opts []Option) (*Model, error) {
+	m := &Model{path: path}
+	if len(files) == 1 {
+		f, err := Open(files[0], opts...)
+		if err != nil {
+			return nil, err
+		}
+		m.shards, m.order = []shard{{filepath.Base(files[0]), f}}, []int32{0}
+		return m, nil
+	}
+	if err := m.checkNumbers(files); err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		m.shards = append(m.shards, shard{name: filepath.Base(f)})
+	}
+	dir := filepath.Dir(files[0])
+	if err := m.openShards(func(name string) (*File, error) { return Open(filepath.Join(dir, name), opts...) }); err != nil {
+		return nil, err
+	}
+	m.where = map[string]int32{}
+	for _, i := range m.order {
+		for name := range m.shards[i].file.All() {
+			if had, twice := m.where[name]; twice {
+				m.Close()
+				return nil, &FormatError{Kind: ErrIndexDuplicateTensor, File: path, Tensor: name, Offset: -1,
+					Want: "each tensor in one file, or an index that decides",
+					Got:  "it in " + quoteName(m.shards[had].name) + " and in " + quoteName(m.shards[i].name)}
+			}
+			m.where[name] = i
+		}
+	}
+	return m, nil
+}
+
+var numbered = regexp.MustCompile(`^(.*)-(\d{5,})-of-(\d{5,})\.safetensors$`)
+
+// checkNumbers refuses numbered shards of which one is missing.
+func (m *Model) checkNumbers(files []string) error {
+	sets := map[[2]string]int{}
+	there := map[string]bool{}
+	for _, f := range files {
+		name := filepath.Base(f)
+		there[name] = true
+		if part := numbered.FindStringSubmatch(name); part != nil {
+			sets[[2]string{part[1], part[3]}]++
+		}
+	}
+	for set, have := range sets {
+		n, err := strconv.Atoi(set[1])
+		if err != nil || n == have {
+			continue
+		}
+		var missing []string
+		for i := 1; i <= n && len(missing) <= mostListed; i++ {
+			if name := fmt.Sprintf("%s-%05d-of-%s%s", set[0], i, set[1], fileSuffix); !there[name] {
+				missing = append(missing, name)
+			}
+		}
+		return &FormatError{Kind: ErrIndexMissingShard, File: m.path, Offset: -1,
+			Want: fmt.Sprintf("all %d shards", n), Got: "not " + listed(missing)}
+	}
+	return nil
+}
+
+// NewModel reads an index file from r and opens each shard that it names
+// through open, which gets the name as the index has it, is called by several
+// goroutines at once, and returns an error that wraps [fs.ErrNotExist] for a
+// shard that is not there. It is for models that are not in a folder: on a
+// server, or in an [fs.FS]. All that [OpenModel] says of an index holds. On an
+// error the files that open returned are closed.
+func NewModel(index io.Reader, open func(shard string) (*File, error), opts ...Option) (*Model, error) {
+	return modelOf("", index, open, optionsOf(opts))
+}
+
+func modelOf(path string, index io.Reader, open func(string) (*File, error), o options) (*Model, error) {
+	x, err := readIndex(index, o.maxHeader)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{index: path, path: path, where: x.where, metadata: x.metadata, total: x.total}
+	for _, name := range x.shards {
+		m.shards = append(m.shards, shard{name: name})
+	}
+	if err := m.openShards(open); err != nil {
+		return nil, err
+	}
+	if err := m.bind(); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return m, nil
+}
+
+// openShards opens all shards, or none.
+func (m *Model) openShards(open func(string) (*File, error)) error {
+	m.order = make([]int32, len(m.shards))
+	for i := range m.order {
+		m.order[i] = int32(i)
+	}
+	slices.SortFunc(m.order, func(a, b int32) int { return compareNatural(m.shards[a].name, m.shards[b].name) })
+
+	// More than there are processors: on a cold disk or over a network they wait.
+	const openers = 16
+	errs := make([]error, len(m.shards))
+	next := make(chan int32)
+	var wg sync.WaitGroup
+	for range min(openers, len(m.shards)) {
+		wg.Go(func() {
+			for i := range next {
+				m.shards[i].file, errs[i] = open(m.shards[i].name)
+			}
+		})
+	}
+	for _, i := range m.order {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+
+	var missing []string
+	var bad []error
+	for _, i := range m.order {
+		switch err := errs[i]; {
+		case err == nil:
+		case errors.Is(err, fs.ErrNotExist):
+			missing = append(missing, m.shards[i].name)
+		default:
+			bad = append(bad, asShardError(m.shards[i].name, err))
+		}
+	}
+	if missing != nil {
+		bad = append([]error{&FormatError{Kind: ErrIndexMissingShard, File: m.path, Offset: -1,
+			Want: fmt.Sprintf("all %d shards", len(m.shards)),
+			Got:  fmt.Sprintf("%d missing: %s", len(missing), strings.Join(quoteNames(missing), ", "))}}, bad...)
+	}
+	if bad == nil {
+		return nil
+	}
+	m.Close()
+	return join(bad)
+}
+
+// bind checks that every tensor of the index is in its shard.
+func (m *Model) bind() error {
+	found := 0
+	for i := range m.shards {
+		for name := range m.shards[i].file.All() {
+			if at, ok := m.where[name]; ok && at == int32(i) {
+				found++
+			}
+		}
+	}
+	if found == len(m.where) {
+		return nil
+	}
+	var missing []string
+	for name, i := range m.where {
+		if m.shards[i].file.header.find(name) < 0 {
+			missing = append(missing, name)
+		}
+	}
+	slices.SortFunc(missing, compareNatural)
+	var errs []error
+	for _, name := range missing[:min(len(missing), mostListed)] {
+		shard := m.shards[m.where[name]]
+		e := &FormatError{Kind: ErrIndexMissingTensor, File: m.index, Tensor: name, Offset: -1,
+			Want: "it in " + quoteName(shard.name) + ", which the index names", Got: "no such tensor there"}
+		for _, i := range m.order {
+			if m.shards[i].file.header.find(name) >= 0 {
+				e.Hint = "it is in " + quoteName(m.shards[i].name)
+			}
+		}
+		errs = append(errs, e)
+	}
+	if more := len(missing) - mostListed; more > 0 {
+		errs = append(errs, &FormatError{Kind: ErrIndexMissingTensor, File: m.index, Offset: -1,
+			Want: "each tensor in the shard that the index names", Got: fmt.Sprintf("%d more that are not", more)})
+	}
+	return join(errs)
+}
+
+// A shardError says that a shard breaks the format. The FormatError that it
+// gives first is of the kind ErrShardInvalid; the one of the shard follows.
+type shardError struct {
+	*FormatError
+	cause error
+}
+
+func (e *shardError) Error() string {
+	return "safetensors: " + string(ErrShardInvalid) + ": " + strings.TrimPrefix(e.cause.Error(), "safetensors: ")
+}
+
+func (e *shardError) Unwrap() []error { return []error{e.FormatError, e.cause} }
+
+// asShardError wraps what is wrong with a file; that it cannot be read is not.
+func asShardError(name string, err error) error {
+	var fe *FormatError
+	if !errors.As(err, &fe) {
+		return fmt.Errorf("safetensors: shard %s: %w", quoteName(name), err)
+	}
+	if fe.File == "" {
+		fe.File = name
+	}
+	e := *fe
+	e.Kind = ErrShardInvalid
+	e.Got = strings.TrimPrefix(err.Error(), "safetensors: ")
+	e.Want, e.Offset = "a valid shard", -1
+	return &shardError{&e, err}
+}
+
+// Tensor returns the tensor of that name, in constant time and without touching
+// its data. No such name is an error that wraps [ErrNotFound] and names close
+// matches.
+func (m *Model) Tensor(name string) (Tensor, error) {
+	var i int32
+	if m.where != nil {
+		var ok bool
+		if i, ok = m.where[name]; !ok {
+			if m.shards == nil || m.shards[0].file.closed.Load() {
+				return Tensor{}, fmt.Errorf("safetensors: %s: %w", quoteName(m.path), ErrClosed)
+			}
+			return Tensor{}, &modelNotFoundError{name, m}
+		}
+	}
+	return m.shards[i].file.Tensor(name)
+}
+
+// modelNotFoundError is a notFoundError for several files.
+type modelNotFoundError struct {
+	name  string
+	model *Model
+}
+
+func (e *modelNotFoundError) Unwrap() error { return ErrNotFound }
+
+func (e *modelNotFoundError) Error() string {
+	const most, farthest = 3, 4
+	var near []string
+	for _, i := range e.model.order {
+		for _, name := range closeNames(e.name, e.model.shards[i].file.header) {
+			if at, ok := e.model.where[name]; ok && at == i {
+				near = append(near, name)
+			}
+		}
+	}
+	slices.SortStableFunc(near, func(a, b string) int { return distance(e.name, a, farthest) - distance(e.name, b, farthest) })
+	msg := "safetensors: "
+	if e.model.path != "" {
+		msg += quoteName(e.model.path) + ": "
+	}
+	msg += fmt.Sprintf("no tensor %s among %d in %d shards", quote(e.name), e.model.Len(), len(e.model.shards))
+	for i, name := range near[:min(len(near), most)] {
+		if i == 0 {
+			msg += "; did you mean "
+		} else {
+			msg += " or "
+		}
+		msg += quote(name)
+	}
+	return msg
+}
+
+// All returns the tensors with their names: shard by shard in the order of
+// [Model.Shards], and within a shard in data order.
+func (m *Model) All() iter.Seq2[string, Tensor] {
+	return func(yield func(string, Tensor) bool) {
+		for _, i := range m.order {
+			for name, t := range m.shards[i].file.All() {
+				if m.has(i, name) && !yield(name, t) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// has reports whether the tensor of that name comes from shard i, which has one.
+func (m *Model) has(i int32, name string) bool {
+	if m.where == nil {
+		return true
+	}
+	at, ok := m.where[name]
+	return ok && at == i
+}
+
+// Names returns the names of the tensors in the order of [Model.All].
+func (m *Model) Names() []string {
+	names := make([]string, 0, m.Len())
+	for name := range m.All() {
+		names = append(names, name)
+	}
+	return names
+}
+
+// Len returns the number of tensors.
+func (m *Model) Len() int {
+	if m.where == nil {
+		return m.shards[0].file.Len()
+	}
+	return len(m.where)
+}
+
+// Metadata returns the __metadata__ of all shards in one map, and the strings
+// of the index's metadata, which some writers put there instead: nil where there
+// is none. Where a key has several values, the one of the first shard counts,
+// and that of the index last.
+func (m *Model) Metadata() map[string]string {
+	all := maps.Clone(m.metadata)
+	for _, i := range slices.Backward(m.order) {
+		of := m.shards[i].file.header.metadata
+		if all == nil && of != nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, of)
+	}
+	return all
+}
+
+// Shards returns the files of the model with their names as the index has them,
+// sorted by name, numbers by their value. Only tensors for which [Model.Shard]
+// gives that name belong to the model.
+func (m *Model) Shards() iter.Seq2[string, *File] {
+	return func(yield func(string, *File) bool) {
+		for _, i := range m.order {
+			if !yield(m.shards[i].name, m.shards[i].file) {
+				return
+			}
+		}
+	}
+}
+
+// Shard returns the name of the shard that a tensor comes from, and whether
+// there is such a tensor.
+func (m *Model) Shard(tensor string) (string, bool) {
+	if m.where == nil {
+		_, ok := m.shards[0].file.header.Lookup(tensor)
+		return m.shards[0].name, ok
+	}
+	i, ok := m.where[tensor]
+	if !ok {
+		return "", false
+	}
+	return m.shards[i].name, true
+}
+
+// Close closes all shards. Slices that Bytes and View returned end here; see
+// [File.Close].
+func (m *Model) Close() error {
+	var errs []error
+	for i := range m.shards {
+		if f := m.shards[i].file; f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A Finding is one thing that [Model.Verify] has to report.
+type Finding struct {
+	*FormatError
+	// Warning marks what no reader stumbles over.
+	Warning bool
+}
+
+// Verify compares the index with the headers of the shards and returns what is
+// not as it should be. That a tensor is missing from its shard keeps a model
+// from being opened, so what is left to find are tensors that a shard has and
+// the index does not ([ErrIndexUnlistedTensor]: readers that go by shard would
+// load them), tensors in two shards ([ErrIndexDuplicateTensor], a warning, since
+// the index decides), and a total_size that is not the sum of the tensors'
+// bytes ([ErrIndexTotalSize], a warning, since no reader relies on it). A model
+// without an index has nothing to compare.
+func (m *Model) Verify() []Finding {
+	if m.where == nil {
+		return nil
+	}
+	var findings []Finding
+	var total int64
+	for _, i := range m.order {
+		shard := m.shards[i]
+		for name, t := range shard.file.All() {
+			at, listed := m.where[name]
+			switch {
+			case listed && at == i:
+				total += t.Size()
+			case listed:
+				findings = append(findings, Finding{Warning: true, FormatError: &FormatError{
+					Kind: ErrIndexDuplicateTensor, File: m.index, Tensor: name, Offset: -1,
+					Want: "it only in " + quoteName(m.shards[at].name) + ", which the index names",
+					Got:  "it also in " + quoteName(shard.name)}})
+			default:
+				findings = append(findings, Finding{FormatError: &FormatError{
+					Kind: ErrIndexUnlistedTensor, File: m.index, Tensor: name, Offset: -1,
+					Want: "it in the index", Got: "it only in " + quoteName(shard.name)}})
+			}
+		}
+	}
+	if m.total != "" && !equalsNumber(m.total, total) {
+		findings = append(findings, Finding{Warning: true, FormatError: &FormatError{
+			Kind: ErrIndexTotalSize, File: m.index, Offset: -1,
+			Want: fmt.Sprintf("a total_size of %d, the sum of the tensors", total), Got: m.total}})
+	}
+	return findings
+}
+
+// equalsNumber compares a JSON number, which may be written as a float.
+func equalsNumber(text string, n int64) bool {
+	if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return v == n
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	return err == nil && v == float64(n)
+}
+
+// mostListed is how many names an error lists.
+const mostListed = 20
+
+// listed joins names for an error.
+func listed(names []string) string {
+	quoted := quoteNames(names[:min(len(names), mostListed)])
+	if more := len(names) - len(quoted); more > 0 {
+		quoted = append(quoted, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+func quoteNames(names []string) []string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quoteName(name)
+	}
+	return quoted
+}
+
+// join is errors.Join that leaves a single error as it is.
+func join(errs []error) error {
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
+}

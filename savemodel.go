@@ -1,0 +1,549 @@
+package safetensors
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// DefaultMaxShardSize is the size of a shard that [SaveModel] keeps to where
+// nothing else is asked for: 5 GB, as huggingface_hub has it.
+const DefaultMaxShardSize = 5_000_000_000
+
+// WithMaxShardSize makes [SaveModel] begin a new shard where a tensor would bring
+// the tensors of one over n bytes. A tensor over n bytes has a shard of its own.
+// [ParseSize] reads sizes such as 5GB. The default is [DefaultMaxShardSize].
+func WithMaxShardSize(n int64) SaveOption { return func(o *saveOptions) { o.maxShard = n } }
+
+// WithOrder makes [SaveModel] go through the tensors in this order, which must
+// name each of them once, to fill the shards. Within a shard they lie as the
+// reference lays them out. Without it they go by name, with numbers compared by
+// value, so that layer.2 comes before layer.10.
+func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.order = names } }
+
+// SaveModel writes the tensors to a folder, which is made if need be, in shards
+// as huggingface_hub splits them: model-00001-of-00003.safetensors and so on,
+// with model.safetensors.index.json, or model.safetensors alone if one will do.
+// It returns the names of the files, the index last.
+//
+// The tensors fill one shard after the other in order (see [WithOrder]); a
+// tensor over [WithMaxShardSize] gets a shard of its own at once while the one
+// that is open stays open. The index is the file that huggingface_hub writes,
+// byte for byte; metadata given by [WithMetadata] goes into every shard and, but
+// for "format", also into the index.
+//
+// A model that is in the folder already is replaced: its shards and its index
+// are gone afterwards, and what else is there stays. Killed at any moment, the
+// folder holds the old model or the new one whole, and [OpenModel] opens it: all
+// shards are written and synced under hidden names first. Where the new names
+// are free they are then renamed, and the new index makes them the model. Where
+// the old model has the same names, an index of the hidden names comes first,
+// then the final names become further (hard) links to the same files, and the
+// final index follows; a file system without hard links gets copies. What is
+// left behind by a killed SaveModel the next one removes. Two must not save into
+// one folder at once.
+//
+// On an error before the new model is whole the old one is untouched. An error
+// after that says that the new model is there. A shard that is a symbolic link,
+// as in model caches, is replaced by a file, and what it points to is left
+// alone. Permissions are kept as [Save] does it. Tensors may come from the model
+// that is replaced, save on Windows, which does not replace a file that is
+// mapped.
+//
+// With [WithInPlace], for file systems without rename, files are written over,
+// and none of this holds.
+func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files []string, err error) {
+	o, err := saveOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := modelSave{dir: dir, o: o}
+	if err := s.plan(tensors); err != nil {
+		return nil, inFile(err, dir)
+	}
+	_, err = os.Stat(dir)
+	made := errors.Is(err, fs.ErrNotExist)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, fmt.Errorf("safetensors: saving a model: %w", err)
+	}
+	if err := s.save(); err != nil {
+		if made {
+			os.Remove(dir) // which is refused if something is in it
+		}
+		return nil, fmt.Errorf("safetensors: saving a model to %s: %w", quoteName(dir), err)
+	}
+	return s.files(), nil
+}
+
+// A modelSave is a model that is being saved.
+type modelSave struct {
+	dir     string
+	o       saveOptions
+	names   []string   // of the shards
+	tensors [][]string // of each shard
+	layouts []*layout  // of each shard
+	data    int64      // bytes of all tensors
+	total   int64      // bytes of all shards
+	temps   []string   // hidden names of the shards that were written
+	tag     string     // what makes them unique
+}
+
+// plan settles everything that can be settled before the first byte.
+func (s *modelSave) plan(tensors map[string]Tensor) error {
+	if s.o.maxShard < 1 {
+		return fmt.Errorf("safetensors: a shard size of %d: want at least 1 (math.MaxInt64 for one file)", s.o.maxShard)
+	}
+	order, err := saveOrder(tensors, s.o.order)
+	if err != nil {
+		return err
+	}
+	s.tensors = splitShards(order, s.o.maxShard, func(name string) int64 { return tensors[name].Size() })
+	for i, names := range s.tensors {
+		some := make(map[string]Tensor, len(names))
+		for _, name := range names {
+			some[name] = tensors[name]
+		}
+		l, err := layOut(some, s.o)
+		if err != nil {
+			return err
+		}
+		s.layouts = append(s.layouts, l)
+		if s.total += l.total; s.total < 0 {
+			return &FormatError{Kind: ErrSizeOverflow, Offset: -1, Want: "a model of at most 2^63-1 bytes", Got: "more"}
+		}
+		s.data += l.total - int64(len(l.head))
+		if len(s.tensors) == 1 {
+			s.names = []string{singleFile}
+		} else {
+			s.names = append(s.names, fmt.Sprintf("model-%05d-of-%05d%s", i+1, len(s.tensors), fileSuffix))
+		}
+	}
+	return nil
+}
+
+// saveOrder returns the names of the tensors in the order that was asked for.
+func saveOrder(tensors map[string]Tensor, asked []string) ([]string, error) {
+	if asked == nil {
+		names := make([]string, 0, len(tensors))
+		for name := range tensors {
+			names = append(names, name)
+		}
+		slices.SortFunc(names, compareNatural)
+		return names, nil
+	}
+	seen := make(map[string]bool, len(asked))
+	for _, name := range asked {
+		if _, ok := tensors[name]; !ok || seen[name] {
+			got := "it twice"
+			if !ok {
+				got = "no such tensor"
+			}
+			return nil, &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "an order of the tensors that are saved, each once", Got: got}
+		}
+		seen[name] = true
+	}
+	for name := range tensors {
+		if !seen[name] {
+			return nil, &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "an order of all tensors", Got: "one without it"}
+		}
+	}
+	return asked, nil
+}
+
+// splitShards splits names into shards of at most most bytes as huggingface_hub
+// does. There is at least one shard.
+func splitShards(names []string, most int64, size func(string) int64) [][]string {
+	var shards [][]string
+	var open []string
+	var filled int64
+	for _, name := range names {
+		n := size(name)
+		if n > most {
+			shards = append(shards, []string{name})
+			continue
+		}
+		if n > most-filled {
+			shards = append(shards, open)
+			open, filled = nil, 0
+		}
+		open = append(open, name)
+		filled += n
+	}
+	if len(open) > 0 || len(shards) == 0 {
+		shards = append(shards, open)
+	}
+	return shards
+}
+
+// files returns what is written.
+func (s *modelSave) files() []string {
+	if len(s.names) == 1 {
+		return s.names
+	}
+	return append(slices.Clone(s.names), indexFile)
+}
+
+func (s *modelSave) path(name string) string { return filepath.Join(s.dir, name) }
+
+func (s *modelSave) save() error {
+	old, err := s.oldModel()
+	if err != nil {
+		return err
+	}
+	if s.o.inPlace {
+		return s.saveInPlace(old)
+	}
+	s.tag = strconv.FormatUint(rand.Uint64(), 36)
+	s.removeHidden(old)
+	if err := s.writeShards(); err != nil {
+		s.drop()
+		return err
+	}
+	if s.free(old) {
+		return s.rename(old)
+	}
+	return s.relink(old)
+}
+
+// An oldModel is what the folder holds before.
+type oldModel struct {
+	index  bool     // there is a model.safetensors.index.json
+	shards []string // what it names, as far as it can be read
+	loose  bool     // all *.safetensors files together are the model
+}
+
+func (s *modelSave) oldModel() (oldModel, error) {
+	var old oldModel
+	f, err := os.Open(s.path(indexFile))
+	if err == nil {
+		defer f.Close()
+		old.index = true
+		if x, err := readIndex(f, DefaultMaxHeaderSize); err == nil {
+			old.shards = x.shards
+		}
+		return old, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return old, err
+	}
+	old.index = exists(s.path(indexFile))
+	c, err := chooseIn(s.dir)
+	if err == nil {
+		old.loose = c.index == nil && (len(c.files) > 1 || filepath.Base(c.files[0]) != singleFile)
+		c.close()
+	}
+	return old, nil
+}
+
+// writeShards writes and syncs all shards under hidden names. While one is
+// written, the one before is synced.
+func (s *modelSave) writeShards() error {
+	var done int64
+	o := s.o
+	synced := make(chan error, 1)
+	synced <- nil
+	wait := func(err error) error { return errors.Join(err, <-synced) }
+	for i, l := range s.layouts {
+		if s.o.progress != nil {
+			o.progress = func(n, _ int64) { s.o.progress(done+n, s.total) }
+		}
+		f, err := s.create(s.names[i])
+		if err != nil {
+			return wait(err)
+		}
+		if _, err := l.write(f, o); err != nil {
+			return wait(errors.Join(fmt.Errorf("shard %s: %w", quoteName(s.names[i]), err), f.Close()))
+		}
+		if err := <-synced; err != nil {
+			synced <- nil
+			return wait(errors.Join(err, f.Close()))
+		}
+		go func() { synced <- errors.Join(f.Sync(), f.Close()) }()
+		done += l.total
+	}
+	if err := wait(nil); err != nil {
+		return err
+	}
+	syncDir(s.dir)
+	return nil
+}
+
+// hide returns the hidden name of a file.
+func (s *modelSave) hide(name string) string {
+	ext := filepath.Ext(name)
+	return "." + strings.TrimSuffix(name, ext) + "." + s.tag + ext
+}
+
+// hidden knows what hide gives for the files of any model.
+var hidden = regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.index\.[0-9a-z]+\.json)$`)
+
+// create makes the hidden file that will have that name, with the permissions of
+// the one that has it now.
+func (s *modelSave) create(name string) (*os.File, error) {
+	mode := fs.FileMode(0o666)
+	old, err := os.Stat(s.path(name))
+	if err == nil {
+		mode = old.Mode().Perm()
+	}
+	f, err := os.OpenFile(s.path(s.hide(name)), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200)
+	if err != nil {
+		return nil, err
+	}
+	if name != indexFile {
+		s.temps = append(s.temps, s.hide(name))
+	}
+	if old != nil && runtime.GOOS != "windows" {
+		if err := f.Chmod(mode); err != nil {
+			return nil, errors.Join(fmt.Errorf("keeping the permissions: %w", err), f.Close())
+		}
+	}
+	return f, nil
+}
+
+// drop removes the hidden shards.
+func (s *modelSave) drop() {
+	for _, name := range s.temps {
+		os.Remove(s.path(name))
+	}
+}
+
+// free reports whether the new shards can take their names without a change to
+// the old model.
+func (s *modelSave) free(old oldModel) bool {
+	if len(s.names) == 1 {
+		// Without an index, model.safetensors is the model, and a rename is enough.
+		return !slices.ContainsFunc(old.shards, func(name string) bool { return filepath.Clean(name) == singleFile })
+	}
+	return !old.loose && !slices.ContainsFunc(s.names, func(name string) bool { return exists(s.path(name)) })
+}
+
+// rename gives the shards their names, which the old model does not use, and
+// then makes them the model.
+func (s *modelSave) rename(old oldModel) error {
+	for i, name := range s.names {
+		if err := os.Rename(s.path(s.temps[i]), s.path(name)); err != nil {
+			s.drop()
+			if len(s.names) > 1 {
+				for _, name := range s.names[:i] {
+					os.Remove(s.path(name))
+				}
+			}
+			return renameError(err, len(s.names) == 1)
+		}
+	}
+	syncDir(s.dir)
+	if err := s.switchTo(s.names); err != nil {
+		if len(s.names) > 1 {
+			for _, name := range s.names {
+				os.Remove(s.path(name))
+			}
+		}
+		return err
+	}
+	return s.removeOld(old)
+}
+
+// relink makes the hidden shards the model, then gives them their names, which
+// the old model used, and makes those the model.
+func (s *modelSave) relink(old oldModel) error {
+	if err := s.writeIndex(s.temps); err != nil {
+		s.drop()
+		return err
+	}
+	whole := func(err error) error {
+		return fmt.Errorf("the new model is whole, but its shards could not get their names and are hidden files, which the index names: %w", err)
+	}
+	for i, name := range s.names {
+		if err := s.replace(name, s.temps[i]); err != nil {
+			return whole(err)
+		}
+	}
+	syncDir(s.dir)
+	if err := s.switchTo(s.names); err != nil {
+		return whole(err)
+	}
+	s.drop()
+	return s.removeOld(old)
+}
+
+// replace makes name another name of the file from, or a copy.
+func (s *modelSave) replace(name, from string) error {
+	link := s.path(strings.TrimSuffix(s.hide(name), fileSuffix) + "l" + fileSuffix)
+	if err := os.Link(s.path(from), link); err != nil {
+		if err := s.copy(link, s.path(from)); err != nil {
+			os.Remove(link)
+			return err
+		}
+	}
+	if err := os.Rename(link, s.path(name)); err != nil {
+		os.Remove(link)
+		return renameError(err, true)
+	}
+	return nil
+}
+
+func (s *modelSave) copy(to, from string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, info.Mode().Perm()|0o200)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if _, err := out.ReadFrom(in); err != nil {
+		return err
+	}
+	return out.Sync()
+}
+
+// switchTo makes the shards of these names, which are in place, the model.
+func (s *modelSave) switchTo(names []string) error {
+	if len(names) > 1 {
+		return s.writeIndex(names)
+	}
+	if err := os.Remove(s.path(indexFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	syncDir(s.dir)
+	return nil
+}
+
+// writeIndex replaces the index by one of these shards.
+func (s *modelSave) writeIndex(names []string) (err error) {
+	f, err := s.create(indexFile)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if _, err := f.Write(s.index(names)); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), s.path(indexFile)); err != nil {
+		return renameError(err, true)
+	}
+	syncDir(s.dir)
+	return nil
+}
+
+func (s *modelSave) index(names []string) []byte {
+	var metadata [][2]string
+	for k, v := range s.o.metadata {
+		if k != "format" && k != "total_size" {
+			metadata = append(metadata, [2]string{k, v})
+		}
+	}
+	slices.SortFunc(metadata, func(a, b [2]string) int { return strings.Compare(a[0], b[0]) })
+	return appendIndex(nil, s.data, metadata, names, s.tensors)
+}
+
+// saved knows the names that SaveModel and huggingface_hub give.
+var saved = regexp.MustCompile(`^model(-\d{5,}-of-\d{5,})?\.safetensors$`)
+
+// removeOld removes the files of the old model that are not of the new one.
+func (s *modelSave) removeOld(old oldModel) error {
+	keep := map[string]bool{}
+	for _, name := range s.names {
+		keep[name] = true
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	// Another index in the folder may share shards with the old model.
+	for _, e := range entries {
+		if name := e.Name(); isIndex(name) && name != indexFile && name[0] != '.' {
+			if f, err := os.Open(s.path(name)); err == nil {
+				if x, err := readIndex(f, DefaultMaxHeaderSize); err == nil {
+					for _, shard := range x.shards {
+						keep[filepath.Clean(shard)] = true
+					}
+				}
+				f.Close()
+			}
+		}
+	}
+	of := map[string]bool{}
+	for _, name := range old.shards {
+		of[filepath.Clean(name)] = strings.HasSuffix(name, fileSuffix)
+	}
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if keep[name] || e.IsDir() || !saved.MatchString(name) && !of[name] && !hidden.MatchString(name) {
+			continue
+		}
+		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if errs != nil {
+		return fmt.Errorf("the new model is whole, but files of the old one are left: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// removeHidden removes what a killed SaveModel left behind, unless it is the
+// model, to have its space back.
+func (s *modelSave) removeHidden(old oldModel) {
+	entries, _ := os.ReadDir(s.dir)
+	for _, e := range entries {
+		if name := e.Name(); hidden.MatchString(name) && !slices.Contains(old.shards, name) {
+			os.Remove(s.path(name))
+		}
+	}
+}
+
+func (s *modelSave) saveInPlace(old oldModel) error {
+	for i, l := range s.layouts {
+		for _, e := range l.entries {
+			f := fileOf(e.src)
+			if f == nil || f.info == nil {
+				continue
+			}
+			for _, name := range s.names[:i] {
+				if info, err := os.Stat(s.path(name)); err == nil && os.SameFile(f.info, info) {
+					return fmt.Errorf("tensor %s comes from %s, which is written over", quote(e.name), quoteName(name))
+				}
+			}
+		}
+	}
+	for i, l := range s.layouts {
+		if err := l.saveInPlace(s.path(s.names[i]), s.o); err != nil {
+			return err
+		}
+	}
+	if len(s.names) == 1 {
+		if err := s.switchTo(s.names); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(s.path(indexFile), s.index(s.names), 0o666); err != nil {
+		return err
+	}
+	return s.removeOld(old)
+}
