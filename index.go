@@ -260,7 +260,7 @@ func (d *jsonStream) object(depth int, value func(key string) error) error {
 	if depth > maxDepth {
 		return d.fail(d.offset(), fmt.Sprintf("nesting of at most %d", maxDepth), "more")
 	}
-	var keys keySet
+	seen := map[string]bool{}
 	return d.members(func() error {
 		at := d.offset()
 		text, err := d.str()
@@ -268,9 +268,10 @@ func (d *jsonStream) object(depth int, value func(key string) error) error {
 			return err
 		}
 		key := string(text)
-		if !keys.add(key) {
+		if seen[key] {
 			return d.fail(at, "each key once", quote(key)+" again")
 		}
+		seen[key] = true
 		if err := d.colon(); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -422,7 +423,7 @@ func (m *Model) Tensor(name string) (Tensor, error) {
 	if m.where != nil {
 		var ok bool
 		if i, ok = m.where[name]; !ok {
-			if m.shards == nil || m.shards[0].file.closed.Load() {
+			if len(m.shards) > 0 && m.shards[0].file.closed.Load() {
 				return Tensor{}, fmt.Errorf("safetensors: %s: %w", quoteName(m.path), ErrClosed)
 			}
 			return Tensor{}, &modelNotFoundError{name, m}
@@ -547,6 +548,116 @@ func (m *Model) Shard(tensor string) (string, bool) {
 		return "", false
 	}
 	return m.shards[i].name, true
+}
+
+// Load reads the named tensors, or all without names, into memory of their own,
+// one allocation for each shard; see [File.Load].
+func (m *Model) Load(ctx context.Context, names ...string) (map[string]Tensor, error) {
+	parts, err := m.parts(names)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]Tensor{}
+	for _, p := range parts {
+		some, err := p.file.Load(ctx, p.names...)
+		if err != nil {
+			return nil, err
+		}
+		if len(parts) == 1 {
+			return some, nil
+		}
+		maps.Copy(all, some)
+	}
+	return all, ctx.Err()
+}
+
+// Prefetch brings the named tensors, or all without names, into the system's
+// cache and into the maps; see [File.Prefetch].
+func (m *Model) Prefetch(ctx context.Context, names ...string) error {
+	parts, err := m.parts(names)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if err := p.file.Prefetch(ctx, p.names...); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// Stream calls fn for the named tensors, or all without names, in the order of
+// [Model.All], while the next ones are already on their way; see [File.Stream].
+func (m *Model) Stream(ctx context.Context, fn func(name string, t Tensor) error, names ...string) error {
+	parts, err := m.parts(names)
+	if err != nil {
+		return err
+	}
+	var ahead sync.WaitGroup
+	defer ahead.Wait()
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	for i, p := range parts {
+		ahead.Wait()
+		if i+1 < len(parts) {
+			next := parts[i+1]
+			// What goes wrong here shows again when the tensors are read.
+			ahead.Go(func() { _ = next.file.Prefetch(reading, next.first(streamAhead)...) })
+		}
+		if err := p.file.Stream(ctx, fn, p.names...); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// A part is what is wanted of one shard; no names are all.
+type part struct {
+	file  *File
+	names []string
+}
+
+// parts says which tensors are wanted of which shards, in the order of All.
+func (m *Model) parts(names []string) ([]part, error) {
+	if m.where == nil {
+		return []part{{m.shards[0].file, names}}, nil
+	}
+	of := make([][]string, len(m.shards))
+	for _, name := range names {
+		i, ok := m.where[name]
+		if !ok {
+			_, err := m.Tensor(name)
+			return nil, err
+		}
+		of[i] = append(of[i], name)
+	}
+	var parts []part
+	for _, i := range m.order {
+		if len(names) == 0 {
+			for name := range m.shards[i].file.All() {
+				if m.has(i, name) {
+					of[i] = append(of[i], name)
+				}
+			}
+		}
+		if len(of[i]) > 0 {
+			parts = append(parts, part{m.shards[i].file, of[i]})
+		}
+	}
+	return parts, nil
+}
+
+// first returns names of tensors that together have at most most bytes; at
+// least one.
+func (p part) first(most int64) []string {
+	for n, name := range p.names {
+		if t, err := p.file.Tensor(name); err == nil {
+			if most -= t.size; most < 0 && n > 0 {
+				return p.names[:n]
+			}
+		}
+	}
+	return p.names
 }
 
 // Close closes all shards. Slices that Bytes and View returned end here; see
