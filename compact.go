@@ -98,6 +98,12 @@ func (s *scanner) compactEntry(p int) int {
 		if next == 0 || v > math.MaxInt {
 			return 0
 		}
+		if len(dims) == cap(dims) {
+			held := len(s.dims)
+			s.dims = dims
+			s.growDims(p)
+			dims, s.dims = s.dims, s.dims[:held]
+		}
 		dims = append(dims, int(v))
 		p = next
 		if buf[p] == ',' && buf[p+1] != ']' {

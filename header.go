@@ -11,6 +11,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // DefaultMaxHeaderSize is the longest header, in bytes, that is read or written
@@ -227,7 +228,12 @@ func headerLength(head []byte, size int64, o options) (int64, error) {
 
 // parseHeader checks the header in buf[:n], which scanPad zero bytes follow and
 // which the Header keeps (rules 4 to 15). A size below 0 is not known.
-func parseHeader(buf []byte, n int, size int64, o options) (*Header, error) {
+func parseHeader(buf []byte, n int, size int64, o options) (_ *Header, err error) {
+	defer func() {
+		if fe, ok := err.(*FormatError); ok {
+			fe.Tensor = strings.Clone(fe.Tensor) // an error must not keep all of buf
+		}
+	}()
 	// Seeded anew for every header: strangers choose the names.
 	s := scanner{buf: buf, end: n, compat: o.compat, seed: maphash.MakeSeed()}
 	if err := s.scan(); err != nil {

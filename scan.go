@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -38,7 +39,8 @@ type scanner struct {
 	hasMeta  bool // a __metadata__ key was seen, though it may have been null
 	tensors  []record
 	dims     []int
-	misses   int // entries in a row that compact did not take
+	misses   int      // entries in a row that compact did not take
+	keys     []string // of the objects around p that are not in maps
 }
 
 // scan fills in metadata and tensors, in the order of the header (rules 4 to 6,
@@ -198,7 +200,7 @@ func (s *scanner) entry(at, p int, name string) (int, error) {
 	}
 	info := record{name: uint32(at + 1), nameLen: uint32(len(name)), hash: hashName(s.seed, name)}
 	seen := 0
-	var unknown keySet
+	unknown := s.newKeys()
 	p = s.space(p + 1)
 	for first := true; s.buf[p] != '}' || !first; first = false {
 		key, next, err := s.str(p, ErrHeaderNotJSON)
@@ -222,7 +224,7 @@ func (s *scanner) entry(at, p int, name string) (int, error) {
 			field = hasOffsets
 			info.begin, info.end, p, err = s.offsets(p)
 		default:
-			if !unknown.add(key) && !s.compat {
+			if !s.compat && !unknown.add(key) {
 				return 0, s.ofTensor(name, s.fail(keyAt, ErrDuplicateKey, "each key once", quote(key)+" again"))
 			}
 			p, err = s.skip(p, 3)
@@ -252,6 +254,7 @@ func (s *scanner) entry(at, p int, name string) (int, error) {
 		}
 		return 0, s.ofTensor(name, s.fail(at, ErrBadTensorInfo, "dtype, shape and data_offsets", missing))
 	}
+	unknown.drop()
 	s.tensors = append(s.tensors, info)
 	return p + 1, nil
 }
@@ -290,6 +293,9 @@ func (s *scanner) shape(p int) (int, error) {
 		if v <= math.MaxInt {
 			d = int(v)
 		}
+		if len(s.dims) == cap(s.dims) {
+			s.growDims(p)
+		}
 		s.dims = append(s.dims, d)
 		p = s.space(next)
 		switch s.buf[p] {
@@ -301,6 +307,13 @@ func (s *scanner) shape(p int) (int, error) {
 			return 0, s.fail(p, ErrHeaderNotJSON, "',' or ']'", s.found(p))
 		}
 	}
+}
+
+// growDims makes room for all dimensions that can follow from p on, of which
+// each has its comma but the last. So it is done once, and a header of little
+// but dimensions costs no more than they take.
+func (s *scanner) growDims(p int) {
+	s.dims = slices.Grow(s.dims, bytes.Count(s.buf[p:s.end], []byte(","))+1)
 }
 
 func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
@@ -393,11 +406,11 @@ func (s *scanner) skip(p, depth int) (int, error) {
 func (s *scanner) skipInside(p, depth int) (int, error) {
 	open := s.buf[p]
 	shut := open + 2 // ']' follows '[' by two, and '}' follows '{'
-	var keys keySet
 	p = s.space(p + 1)
 	if s.buf[p] == shut {
 		return p + 1, nil
 	}
+	keys := s.newKeys()
 	for {
 		if open == '{' {
 			at := p
@@ -405,7 +418,7 @@ func (s *scanner) skipInside(p, depth int) (int, error) {
 			if err != nil {
 				return 0, err
 			}
-			if !keys.add(key) && !s.compat {
+			if !s.compat && !keys.add(key) {
 				return 0, s.fail(at, ErrDuplicateKey, "each key once", quote(key)+" again")
 			}
 			if p, err = s.colon(next); err != nil {
@@ -421,6 +434,7 @@ func (s *scanner) skipInside(p, depth int) (int, error) {
 		case ',':
 			p = s.space(p + 1)
 		case shut:
+			keys.drop()
 			return p + 1, nil
 		default:
 			return 0, s.fail(p, ErrHeaderNotJSON, "',' or '"+string(rune(shut))+"'", s.found(p))
@@ -458,7 +472,7 @@ func (s *scanner) number(p int) (int, error) {
 	if !ok {
 		return 0, s.fail(p, ErrHeaderNotJSON, "a JSON number", s.found(p))
 	}
-	if f, err := strconv.ParseFloat(string(s.buf[at:p]), 64); err != nil && math.IsInf(f, 0) {
+	if f, err := strconv.ParseFloat(stringOf(s.buf[at:p]), 64); err != nil && math.IsInf(f, 0) {
 		return 0, s.fail(at, ErrHeaderNotJSON, "a number that a float64 can hold", quote(string(s.buf[at:p])))
 	}
 	return p, nil
@@ -686,25 +700,39 @@ func invalidUTF8(b []byte) int {
 	return p
 }
 
-// keySet holds the keys of one object, to find one that stands twice.
+// A keySet holds the keys of one object, to find one that stands twice: few at
+// the end of a list that it shares with the objects around it, so that small
+// objects cost nothing, or many in a map. The zero keySet has a list of its own.
 type keySet struct {
-	few  []string
-	many map[string]struct{}
+	list  *[]string
+	first int // of its keys in list
+	many  map[string]struct{}
 }
+
+// newKeys returns the set of an object that begins, which drop ends.
+func (s *scanner) newKeys() keySet { return keySet{list: &s.keys, first: len(s.keys)} }
+
+func (k *keySet) drop() { *k.list = (*k.list)[:k.first] }
 
 // add reports whether key was new.
 func (k *keySet) add(key string) bool {
+	const few = 32
+	if k.list == nil {
+		k.list = new([]string)
+	}
 	if k.many == nil {
-		for _, have := range k.few {
+		for _, have := range (*k.list)[k.first:] {
 			if have == key {
 				return false
 			}
 		}
-		if k.few = append(k.few, key); len(k.few) > 16 {
-			k.many = make(map[string]struct{}, 64)
-			for _, have := range k.few {
+		*k.list = append(*k.list, key)
+		if mine := (*k.list)[k.first:]; len(mine) > few {
+			k.many = make(map[string]struct{}, len(mine))
+			for _, have := range mine {
 				k.many[have] = struct{}{}
 			}
+			k.drop()
 		}
 		return true
 	}
