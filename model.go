@@ -62,24 +62,23 @@ type shard struct {
 func OpenModel(path string, opts ...Option) (*Model, error) {
 	const tries = 10 // each but the last sees the model replaced under it
 	for try := 1; ; try++ {
+		var m *Model
 		c, err := choose(path)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			m, err = c.open(opts)
 		}
-		m, err := c.open(opts)
-		now, stale := choose(path)
-		if stale == nil && c.same(now) {
-			c.close()
-			now.close()
-			return m, err
-		}
+		now, _ := choose(path)
+		settled := c.same(now)
 		c.close()
 		now.close()
+		if settled {
+			return m, err
+		}
 		if err == nil {
 			m.Close()
 		}
 		if try == tries {
-			return nil, errors.Join(fmt.Errorf("safetensors: %s changes all the time", quoteName(path)), err, stale)
+			return nil, errors.Join(fmt.Errorf("safetensors: %s changes all the time", quoteName(path)), err)
 		}
 	}
 }
@@ -99,15 +98,16 @@ func (c *choice) close() {
 	}
 }
 
-// same reports whether nothing has changed: same index, or same files.
+// same reports whether nothing has changed: same index, same files, or twice
+// nothing.
 func (c *choice) same(d *choice) bool {
-	if (c.index == nil) != (d.index == nil) {
-		return false
+	if c == nil || d == nil {
+		return c == d
 	}
-	if c.index != nil {
+	if c.index != nil && d.index != nil {
 		return os.SameFile(c.info, d.info) && c.info.Size() == d.info.Size() && c.info.ModTime().Equal(d.info.ModTime())
 	}
-	return slices.Equal(c.files, d.files)
+	return c.index == d.index && slices.Equal(c.files, d.files)
 }
 
 const (
@@ -386,8 +386,9 @@ func (m *Model) bind() error {
 	return join(errs)
 }
 
-// A shardError says that a shard breaks the format. The FormatError that it
-// gives first is of the kind ErrShardInvalid; the one of the shard follows.
+// A shardError says that a shard breaks the format: with a FormatError of the
+// kind ErrShardInvalid, which tells what the cause is. It is an error of the
+// cause's kind too.
 type shardError struct {
 	*FormatError
 	cause error
@@ -397,7 +398,9 @@ func (e *shardError) Error() string {
 	return "safetensors: " + string(ErrShardInvalid) + ": " + strings.TrimPrefix(e.cause.Error(), "safetensors: ")
 }
 
-func (e *shardError) Unwrap() []error { return []error{e.FormatError, e.cause} }
+func (e *shardError) Unwrap() error { return e.FormatError }
+
+func (e *shardError) Is(target error) bool { return errors.Is(e.cause, target) }
 
 // asShardError wraps what is wrong with a file; that it cannot be read is not.
 func asShardError(name string, err error) error {
