@@ -163,7 +163,10 @@ func headerRun(s *settings, p *peers, c headerCase, withReader bool) ([]*series,
 			if err != nil {
 				return err
 			}
-			return same(len(h.Tensors()), n)
+			if h.DataSize() != data {
+				return fmt.Errorf("%d bytes of data where there are %d", h.DataSize(), data)
+			}
+			return nil
 		})},
 		{name: rustHeader, run: func(n int) (sample, error) { return p.rust.ask("header", name, n) }},
 		{name: nlpHeader, local: true, run: timed(func() error {

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -22,6 +24,8 @@ var topics = []struct {
 }{
 	{"header", headerTopic},
 	{"open", openTopic},
+	{"load", loadTopic},
+	{"save", saveTopic},
 }
 
 func main() {
@@ -75,6 +79,13 @@ func run() error {
 		return err
 	}
 	defer os.RemoveAll(s.scratch)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-interrupted
+		os.RemoveAll(s.scratch) // the inputs may be gigabytes
+		os.Exit(1)
+	}()
 	s.threads = runtime.GOMAXPROCS(0)
 
 	r := &report{charts: map[string]string{}}
