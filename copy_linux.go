@@ -10,6 +10,10 @@ import (
 // copyLeast is the size from which a copy by the system is worth its calls.
 const copyLeast = 256 << 10
 
+// mostOpen is how many files are open for copying at once: a model may have
+// more shards than a process may have descriptors.
+const mostOpen = 16
+
 // A copier has the system copy from other files, without the bytes passing
 // through this process; file systems that can share them then do.
 type copier struct {
@@ -53,7 +57,8 @@ func (c *copier) open(f *File) *os.File {
 	if in, known := c.files[f]; known {
 		return in
 	}
-	if c.files == nil {
+	if c.files == nil || len(c.files) == mostOpen {
+		c.close()
 		c.files = map[*File]*os.File{}
 	}
 	c.files[f] = f.reopen()

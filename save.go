@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 )
 
 // Save writes the tensors to the named file, in the bytes that [Write] gives.
@@ -57,10 +59,13 @@ func replaceFile(name string, fill func(*os.File) error) (err error) {
 	if err != nil {
 		return fmt.Errorf("safetensors: saving %s: %w", quoteName(name), err)
 	}
+	replaced := false
 	defer func() {
-		if err != nil {
+		if !replaced { // a panic in fill may be why
 			temp.Close()
 			os.Remove(temp.Name())
+		}
+		if err != nil {
 			err = fmt.Errorf("safetensors: saving %s: %w", quoteName(name), err)
 		}
 	}()
@@ -88,7 +93,8 @@ func replaceFile(name string, fill func(*os.File) error) (err error) {
 	if err := os.Rename(temp.Name(), target); err != nil {
 		return renameError(err, old != nil)
 	}
-	syncDir(filepath.Dir(target))
+	replaced = true
+	syncDir(target)
 	return nil
 }
 
@@ -134,7 +140,8 @@ func replaceTarget(name string) (target string, old fs.FileInfo, err error) {
 func createTemp(target string, mode fs.FileMode) (*os.File, error) {
 	dir, base := filepath.Split(target)
 	if len(base) > 100 {
-		base = base[:100] // names have a limit of 255 bytes on most systems
+		// Names have a limit of 255 bytes on most systems, and some take only UTF-8.
+		base = strings.ToValidUTF8(base[:100], "")
 	}
 	for try := 0; ; try++ {
 		name := dir + "." + base + ".tmp-" + strconv.FormatUint(rand.Uint64(), 36)
@@ -146,10 +153,11 @@ func createTemp(target string, mode fs.FileMode) (*os.File, error) {
 	}
 }
 
-// syncDir makes a rename last. Not every system can, and the file itself is
-// whole either way, so a failure is no error.
-func syncDir(dir string) {
-	if d, err := os.Open(dir); err == nil {
+// syncDir makes a rename to target last. Not every system can, and the file
+// itself is whole either way, so a failure is no error.
+func syncDir(target string) {
+	dir, _ := filepath.Split(target) // not Dir, which would drop a ".." after a link
+	if d, err := os.Open(cmp.Or(dir, ".")); err == nil {
 		_ = d.Sync()
 		_ = d.Close()
 	}

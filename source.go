@@ -64,7 +64,7 @@ type funcSource struct {
 func (s funcSource) read(p []byte, off int64) error {
 	var buf window
 	buf.p, buf.skip = p, off
-	if err := s.make(&buf); err != nil && !errors.Is(err, errEnough) {
+	if err := s.make(&buf); err != nil && buf.err == nil {
 		return err
 	}
 	if len(buf.p) > 0 {
@@ -77,10 +77,12 @@ func (s funcSource) writeTo(w io.Writer, off, n int64) (int64, error) {
 	out := window{w: w, skip: off, left: n, whole: off+n == s.size}
 	err := s.make(&out)
 	switch {
-	case errors.Is(err, errEnough) && !out.over:
-		err = nil
 	case out.over:
 		err = fmt.Errorf("%w: the function wrote more than the tensor's %d bytes", ErrSizeMismatch, s.size)
+	case out.err == errEnough:
+		err = nil
+	case out.err != nil && !errors.Is(err, out.err):
+		err = out.err // the function kept it to itself
 	}
 	if err == nil && out.left > 0 {
 		err = s.short(off + n - out.left)
@@ -98,7 +100,8 @@ var errEnough = errors.New("safetensors: no more of this tensor is needed")
 
 // A window passes on the part of what is written to it that follows skip
 // bytes: into p, or left bytes into w. Then it stops the writer, unless the
-// whole is wanted: there one byte more is a fault.
+// whole is wanted: there one byte more is a fault. After an error it takes no
+// more, so that nothing is left out in between.
 type window struct {
 	p     []byte
 	w     io.Writer
@@ -106,9 +109,13 @@ type window struct {
 	left  int64
 	whole bool
 	over  bool
+	err   error
 }
 
 func (o *window) Write(b []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
 	given := len(b)
 	if drop := min(o.skip, int64(len(b))); drop > 0 {
 		o.skip -= drop
@@ -117,23 +124,30 @@ func (o *window) Write(b []byte) (int, error) {
 	if o.w == nil {
 		n := copy(o.p, b)
 		if o.p = o.p[n:]; len(o.p) == 0 {
-			return given, errEnough
+			o.err = errEnough
 		}
-		return given, nil
+		return given, o.err
 	}
 	if int64(len(b)) > o.left {
 		if o.whole {
-			o.over = true
-			return 0, errEnough
+			o.over, o.err = true, errEnough
+			return 0, o.err
 		}
 		b = b[:o.left]
 	}
 	n, err := o.w.Write(b)
 	o.left -= int64(n)
-	if err == nil && o.left == 0 && !o.whole {
-		err = errEnough
+	switch {
+	case err != nil:
+		o.err = err
+	case n < len(b):
+		o.err = io.ErrShortWrite
+	case o.left == 0 && !o.whole:
+		o.err = errEnough
+	default:
+		return given, nil
 	}
-	return given, err
+	return n, o.err
 }
 
 // readFullAt is io.ReadFull for an io.ReaderAt. An end of file before p is full
@@ -212,6 +226,12 @@ func allBytes(s source, off, n int64) ([]byte, error) {
 		var b bytes.Buffer
 		_, err := s.writeTo(&b, off, n)
 		return b.Bytes(), err
+	}
+	if n > 16*blockSize {
+		// Memory for what is not there would be had for nothing.
+		if err := s.read(make([]byte, 1), off+n-1); err != nil {
+			return nil, err
+		}
 	}
 	b := make([]byte, n)
 	return b, s.read(b, off)
