@@ -442,8 +442,8 @@ func (s *scanner) skipInside(p, depth int) (int, error) {
 	}
 }
 
-// number checks a JSON number. One that no float64 can hold is refused, since
-// the reference refuses it too.
+// number checks a JSON number. One that the reference takes for infinite is
+// refused, as it does.
 func (s *scanner) number(p int) (int, error) {
 	at := p
 	digits := func() bool {
@@ -472,8 +472,8 @@ func (s *scanner) number(p int) (int, error) {
 	if !ok {
 		return 0, s.fail(p, ErrHeaderNotJSON, "a JSON number", s.found(p))
 	}
-	if f, err := strconv.ParseFloat(stringOf(s.buf[at:p]), 64); err != nil && math.IsInf(f, 0) {
-		return 0, s.fail(at, ErrHeaderNotJSON, "a number that a float64 can hold", quote(string(s.buf[at:p])))
+	if !referenceHolds(s.buf[first:p]) {
+		return 0, s.fail(at, ErrHeaderNotJSON, "a number that the reference takes", quote(string(s.buf[at:p])))
 	}
 	return p, nil
 }
@@ -739,4 +739,58 @@ func (k *keySet) add(key string) bool {
 	before := len(k.many)
 	k.many[key] = struct{}{}
 	return len(k.many) > before
+}
+
+// referenceHolds reports whether the reference takes n, a valid JSON number less
+// its sign, for a float64. Its JSON library keeps the digits that fit 64 bits and
+// multiplies by a power of ten, which near 1.797e308 rounds otherwise than
+// strconv does, so its steps are followed.
+func referenceHolds(n []byte) bool {
+	var significand uint64
+	var exponent int64
+	full, fraction := false, false
+	i := 0
+	for ; i < len(n) && n[i]|0x20 != 'e'; i++ {
+		if n[i] == '.' {
+			full, fraction = false, true
+			continue
+		}
+		digit := uint64(n[i] - '0')
+		const most = math.MaxUint64
+		if full = full || significand > most/10 || significand == most/10 && digit > most%10; full {
+			if !fraction {
+				exponent++
+			}
+			continue
+		}
+		significand = significand*10 + digit
+		if fraction {
+			exponent--
+		}
+	}
+	if i < len(n) {
+		i++
+		minus := n[i] == '-'
+		if minus || n[i] == '+' {
+			i++
+		}
+		written := int64(0)
+		for ; i < len(n); i++ {
+			if written = written*10 + int64(n[i]-'0'); written > math.MaxInt32 {
+				return significand == 0 || minus
+			}
+		}
+		if minus {
+			written = -written
+		}
+		exponent += written
+	}
+	switch {
+	case significand == 0 || exponent <= 0:
+		return true
+	case exponent > 308:
+		return false
+	}
+	power, _ := strconv.ParseFloat("1e"+strconv.FormatInt(exponent, 10), 64)
+	return !math.IsInf(float64(significand)*power, 0)
 }
