@@ -80,3 +80,71 @@ const (
 	infinity = 0x7f800000
 	quietNaN = 0x7fc00000
 )
+
+// encodeNarrow returns the code of d nearest to x, of two as near the even one.
+// What is beyond the largest number, and NaN, go as the table at [Tensor.Cast]
+// says; ok is false for NaN where d has none. It is the plain statement of the
+// rules, as decodeNarrow is.
+func encodeNarrow(d DType, x float64) (code uint16, ok bool) {
+	f := &floatFormats[d]
+	most := uint16(1)<<(f.exp+f.man) - 1
+	sign := uint16(math.Float64bits(x)>>63) << (f.exp + f.man)
+	var largest, over, nan uint16
+	switch f.special {
+	case ieee:
+		over = sign | most>>f.man<<f.man
+		largest, nan = most>>f.man<<f.man-1, over|1<<(f.man-1)
+	case lastNaN:
+		largest, over, nan = most-1, sign|most, sign|most
+	case zeroNaN:
+		largest, over, nan = most, most+1, most+1
+	case noNaN:
+		largest, over = most, sign|most
+	case exponent:
+		largest, over, nan = most-1, most, most
+		if x <= 0 {
+			return nan, true
+		}
+		if x > 0x1p-127 && x < 0x1p-126 {
+			return 1, true // as the other tools do, though it is not always nearest
+		}
+	}
+	switch {
+	case math.IsNaN(x):
+		return nan, f.special != noNaN
+	case math.IsInf(x, 0):
+		return over, true
+	case x == 0 && f.special == zeroNaN:
+		return 0, true
+	case x == 0:
+		return sign, true
+	}
+
+	// |x| is m units of 2^(exp-53). Kept are units of 2^unit.
+	frac, exp := math.Frexp(math.Abs(x))
+	m := uint64(math.Ldexp(frac, 53))
+	top, least := exp-1, 1-f.bias // the exponents of x and of the smallest normal number
+	if f.special == exponent {
+		least = -f.bias
+	}
+	top = max(top, least)
+	unit := top - f.man
+	drop := min(unit-(exp-53), 60) // over 53 leaves nothing
+	q := m >> drop
+	if rest, half := m&(1<<drop-1), uint64(1)<<(drop-1); rest > half || rest == half && q&1 == 1 {
+		q++
+	}
+	// The first unit of a normal number adds one to the exponent field, as does
+	// one that rounding carried into.
+	n := uint64(top-least)<<f.man + q
+	if f.special == exponent && n > 0 {
+		n--
+	}
+	switch {
+	case n > uint64(largest):
+		return over, true
+	case n == 0 && f.special == zeroNaN:
+		return 0, true
+	}
+	return sign | uint16(n), true
+}

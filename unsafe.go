@@ -34,6 +34,20 @@ func bytesOf[T Element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(t)))
 }
 
+// sliceOf returns b as a slice of the whole T in it, with no room to grow into
+// what follows. b is not empty, lies at a multiple of alignOf[T], and has what
+// every T may be: any bits for numbers, 0 or 1 for a bool.
+func sliceOf[T Element](b []byte) []T {
+	var t T
+	n := len(b) / int(unsafe.Sizeof(t))
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func alignOf[T Element]() uintptr {
+	var t T
+	return unsafe.Alignof(t)
+}
+
 // ofBits returns the T of one or two bytes with these bits.
 func ofBits[T Element](bits uint16) T {
 	var t T
