@@ -2,8 +2,11 @@ package safetensors
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
+	"math"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,7 +27,7 @@ const (
 // A shardIndex is what an index file says.
 type shardIndex struct {
 	shards   []string          // names, each once
-	where    map[string]int32  // from a tensor to its place in shards
+	where    *Header           // from a tensor to its place in shards
 	metadata map[string]string // strings in the index's metadata
 	total    string            // metadata.total_size as it stands there, or ""
 }
@@ -53,34 +56,36 @@ func readIndex(r io.Reader, maxString int64) (*shardIndex, error) {
 	if d.err != nil && d.err != io.EOF {
 		err = fmt.Errorf("safetensors: reading the index: %w", d.err)
 	}
+	if err == nil && x.where == nil {
+		err = d.fail(-1, `an object with a "weight_map"`, "none")
+	}
 	if err != nil {
 		return nil, err
-	}
-	if x.where == nil {
-		return nil, d.fail(-1, `an object with a "weight_map"`, "none")
 	}
 	return x, nil
 }
 
 func (x *shardIndex) weightMap(d *jsonStream) error {
-	x.where = map[string]int32{}
-	places := map[string]int32{}
-	return d.members(func() error {
-		at := d.offset()
-		key, err := d.str()
+	x.where = newPlaces()
+	places := map[string]int{}
+	err := d.members(func() error {
+		name, err := d.str()
 		if err != nil {
 			return err
 		}
-		name := string(key)
+		if !addPlace(x.where, name) {
+			return d.fail(d.offset(), "names of less than 4 GiB in all", "more")
+		}
+		added := &x.where.tensors[len(x.where.tensors)-1]
 		if err := d.colon(); err != nil {
 			return err
 		}
-		valueAt := d.offset()
-		if c := d.peek(); c != '"' {
-			e := d.fail(valueAt, "the name of a shard, a string", d.found())
-			e.Tensor = name
+		if d.peek() != '"' {
+			e := d.fail(d.offset(), "the name of a shard, a string", d.found())
+			e.Tensor = x.where.name(added)
 			return e
 		}
+		at := d.offset()
 		shard, err := d.str()
 		if err != nil {
 			return err
@@ -88,21 +93,42 @@ func (x *shardIndex) weightMap(d *jsonStream) error {
 		place, known := places[string(shard)]
 		if !known {
 			if why := unsafeShard(string(shard)); why != "" {
-				return &FormatError{Kind: ErrIndexUnsafePath, Tensor: name, Offset: valueAt,
+				return &FormatError{Kind: ErrIndexUnsafePath, Tensor: x.where.name(added), Offset: at,
 					Want: "the name of a file in the folder of the index", Got: quote(string(shard)) + ", " + why}
 			}
-			place = int32(len(x.shards))
+			place = len(x.shards)
 			x.shards = append(x.shards, string(shard))
 			places[x.shards[place]] = place
 		}
-		before := len(x.where)
-		if x.where[name] = place; len(x.where) == before {
-			e := d.fail(at, "each tensor once in weight_map", "it again")
-			e.Tensor = name
-			return e
-		}
+		added.begin = int64(place)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	var twice *FormatError
+	if errors.As(x.where.buildIndex(false), &twice) {
+		e := d.fail(-1, "each tensor once in weight_map", "it again")
+		e.Tensor = twice.Tensor
+		return e
+	}
+	return nil
+}
+
+// newPlaces returns an empty table from names to places. What a Header has for
+// its names serves: of each record the name counts, and begin, the place.
+func newPlaces() *Header { return &Header{seed: maphash.MakeSeed()} }
+
+// addPlace appends a name, with the place 0, to a table that is then finished by
+// buildIndex. It reports false if the table is full.
+func addPlace(h *Header, name []byte) bool {
+	at := len(h.text)
+	if uint64(at)+uint64(len(name)) > math.MaxUint32 || len(h.tensors) == math.MaxInt32 {
+		return false
+	}
+	h.text = append(h.text, name...)
+	h.tensors = append(h.tensors, record{name: uint32(at), nameLen: uint32(len(name)), hash: hashName(h.seed, stringOf(name))})
+	return true
 }
 
 func (x *shardIndex) readMetadata(d *jsonStream) error {
@@ -288,10 +314,9 @@ func (d *jsonStream) str() ([]byte, error) {
 		wide = wide || over
 		n = min(stop, d.end) - d.p
 		switch {
+		case int64(n-1) > d.most:
+			return nil, d.fail(d.offset(), fmt.Sprintf("a string of at most %d bytes", d.most), "more")
 		case stop >= d.end || d.buf[stop] == '\\' && stop+1 == d.end:
-			if int64(n) > d.most {
-				return nil, d.fail(d.offset(), fmt.Sprintf("a string of at most %d bytes", d.most), "more")
-			}
 			if !d.fill() {
 				return nil, d.fail(d.offset()+int64(n), "'\"'", "the end of the index")
 			}
@@ -392,6 +417,8 @@ func (d *jsonStream) array(depth int) error {
 
 // found says what is next.
 func (d *jsonStream) found() string {
+	for d.end-d.p < scanPad*2 && d.fill() {
+	}
 	if d.p == d.end {
 		return "the end of the index"
 	}

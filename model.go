@@ -25,8 +25,9 @@ type Model struct {
 	path   string // as given
 	shards []shard
 	order  []int32 // the shards by name
-	// where gives each tensor's place in shards; nil where there is one file.
-	where    map[string]int32
+	// where gives each tensor's place in shards (see newPlaces); nil where there is
+	// one file without an index.
+	where    *Header
 	metadata map[string]string // of the index
 	total    string            // what the index says is the sum of the tensors' bytes
 }
@@ -224,19 +225,37 @@ func openFiles(path string, files []string, opts []Option) (*Model, error) {
 	if err := m.openShards(func(name string) (*File, error) { return Open(filepath.Join(dir, name), opts...) }); err != nil {
 		return nil, err
 	}
-	m.where = map[string]int32{}
-	for _, i := range m.order {
-		for name := range m.shards[i].file.All() {
-			if had, twice := m.where[name]; twice {
-				m.Close()
-				return nil, &FormatError{Kind: ErrIndexDuplicateTensor, File: path, Tensor: name, Offset: -1,
-					Want: "each tensor in one file, or an index that decides",
-					Got:  "it in " + quoteName(m.shards[had].name) + " and in " + quoteName(m.shards[i].name)}
-			}
-			m.where[name] = i
-		}
+	if err := m.placeAll(); err != nil {
+		m.Close()
+		return nil, err
 	}
 	return m, nil
+}
+
+// placeAll makes all tensors of all shards those of the model.
+func (m *Model) placeAll() error {
+	m.where = newPlaces()
+	for _, i := range m.order {
+		h := m.shards[i].file.header
+		for k := range h.tensors {
+			if !addPlace(m.where, []byte(h.name(&h.tensors[k]))) {
+				return fmt.Errorf("safetensors: %s: too many tensors", quoteName(m.path))
+			}
+			m.where.tensors[len(m.where.tensors)-1].begin = int64(i)
+		}
+	}
+	var twice *FormatError
+	if !errors.As(m.where.buildIndex(false), &twice) {
+		return nil
+	}
+	var in []string
+	for _, i := range m.order {
+		if m.shards[i].file.header.find(twice.Tensor) >= 0 {
+			in = append(in, quoteName(m.shards[i].name))
+		}
+	}
+	return &FormatError{Kind: ErrIndexDuplicateTensor, File: m.path, Tensor: twice.Tensor, Offset: -1,
+		Want: "each tensor in one file, or an index that decides", Got: "it in " + strings.Join(in, " and in ")}
 }
 
 var numbered = regexp.MustCompile(`^(.*)-(\d{5,})-of-(\d{5,})\.safetensors$`)
@@ -349,29 +368,22 @@ func (m *Model) openShards(open func(string) (*File, error)) error {
 
 // bind checks that every tensor of the index is in its shard.
 func (m *Model) bind() error {
-	found := 0
-	for i := range m.shards {
-		for name := range m.shards[i].file.All() {
-			if at, ok := m.where[name]; ok && at == int32(i) {
-				found++
-			}
-		}
-	}
-	if found == len(m.where) {
-		return nil
-	}
 	var missing []string
-	for name, i := range m.where {
-		if m.shards[i].file.header.find(name) < 0 {
+	for i := range m.where.tensors {
+		t := &m.where.tensors[i]
+		if name := m.where.name(t); m.shards[t.begin].file.header.find(name) < 0 {
 			missing = append(missing, name)
 		}
+	}
+	if missing == nil {
+		return nil
 	}
 	slices.SortFunc(missing, compareNatural)
 	var errs []error
 	for _, name := range missing[:min(len(missing), mostListed)] {
-		shard := m.shards[m.where[name]]
+		i, _ := m.place(name)
 		e := &FormatError{Kind: ErrIndexMissingTensor, File: m.index, Tensor: name, Offset: -1,
-			Want: "it in " + quoteName(shard.name) + ", which the index names", Got: "no such tensor there"}
+			Want: "it in " + quoteName(m.shards[i].name) + ", which the index names", Got: "no such tensor there"}
 		for _, i := range m.order {
 			if m.shards[i].file.header.find(name) >= 0 {
 				e.Hint = "it is in " + quoteName(m.shards[i].name)
@@ -384,6 +396,19 @@ func (m *Model) bind() error {
 			Want: "each tensor in the shard that the index names", Got: fmt.Sprintf("%d more that are not", more)})
 	}
 	return join(errs)
+}
+
+// place returns the shard that a tensor comes from.
+func (m *Model) place(name string) (int32, bool) {
+	h := m.where
+	if h == nil {
+		return 0, m.shards[0].file.header.find(name) >= 0
+	}
+	i := h.find(name)
+	if i < 0 {
+		return 0, false
+	}
+	return int32(h.tensors[i].begin), true
 }
 
 // A shardError says that a shard breaks the format: with a FormatError of the
@@ -422,52 +447,17 @@ func asShardError(name string, err error) error {
 // its data. No such name is an error that wraps [ErrNotFound] and names close
 // matches.
 func (m *Model) Tensor(name string) (Tensor, error) {
-	var i int32
-	if m.where != nil {
-		var ok bool
-		if i, ok = m.where[name]; !ok {
-			if len(m.shards) > 0 && m.shards[0].file.closed.Load() {
-				return Tensor{}, fmt.Errorf("safetensors: %s: %w", quoteName(m.path), ErrClosed)
-			}
-			return Tensor{}, &modelNotFoundError{name, m}
+	if m.where == nil {
+		return m.shards[0].file.Tensor(name)
+	}
+	i, ok := m.place(name)
+	if !ok {
+		if len(m.shards) > 0 && m.shards[0].file.closed.Load() {
+			return Tensor{}, fmt.Errorf("safetensors: %s: %w", quoteName(m.path), ErrClosed)
 		}
+		return Tensor{}, &notFoundError{name: name, file: m.path, header: m.where}
 	}
 	return m.shards[i].file.Tensor(name)
-}
-
-// modelNotFoundError is a notFoundError for several files.
-type modelNotFoundError struct {
-	name  string
-	model *Model
-}
-
-func (e *modelNotFoundError) Unwrap() error { return ErrNotFound }
-
-func (e *modelNotFoundError) Error() string {
-	const most, farthest = 3, 4
-	var near []string
-	for _, i := range e.model.order {
-		for _, name := range closeNames(e.name, e.model.shards[i].file.header) {
-			if at, ok := e.model.where[name]; ok && at == i {
-				near = append(near, name)
-			}
-		}
-	}
-	slices.SortStableFunc(near, func(a, b string) int { return distance(e.name, a, farthest) - distance(e.name, b, farthest) })
-	msg := "safetensors: "
-	if e.model.path != "" {
-		msg += quoteName(e.model.path) + ": "
-	}
-	msg += fmt.Sprintf("no tensor %s among %d in %d shards", quote(e.name), e.model.Len(), len(e.model.shards))
-	for i, name := range near[:min(len(near), most)] {
-		if i == 0 {
-			msg += "; did you mean "
-		} else {
-			msg += " or "
-		}
-		msg += quote(name)
-	}
-	return msg
 }
 
 // All returns the tensors with their names: shard by shard in the order of
@@ -486,10 +476,7 @@ func (m *Model) All() iter.Seq2[string, Tensor] {
 
 // has reports whether the tensor of that name comes from shard i, which has one.
 func (m *Model) has(i int32, name string) bool {
-	if m.where == nil {
-		return true
-	}
-	at, ok := m.where[name]
+	at, ok := m.place(name)
 	return ok && at == i
 }
 
@@ -507,7 +494,7 @@ func (m *Model) Len() int {
 	if m.where == nil {
 		return m.shards[0].file.Len()
 	}
-	return len(m.where)
+	return len(m.where.tensors)
 }
 
 // Metadata returns the __metadata__ of all shards in one map, and the strings
@@ -542,11 +529,7 @@ func (m *Model) Shards() iter.Seq2[string, *File] {
 // Shard returns the name of the shard that a tensor comes from, and whether
 // there is such a tensor.
 func (m *Model) Shard(tensor string) (string, bool) {
-	if m.where == nil {
-		_, ok := m.shards[0].file.header.Lookup(tensor)
-		return m.shards[0].name, ok
-	}
-	i, ok := m.where[tensor]
+	i, ok := m.place(tensor)
 	if !ok {
 		return "", false
 	}
@@ -627,7 +610,7 @@ func (m *Model) parts(names []string) ([]part, error) {
 	}
 	of := make([][]string, len(m.shards))
 	for _, name := range names {
-		i, ok := m.where[name]
+		i, ok := m.place(name)
 		if !ok {
 			_, err := m.Tensor(name)
 			return nil, err
@@ -699,7 +682,7 @@ func (m *Model) Verify() []Finding {
 	for _, i := range m.order {
 		shard := m.shards[i]
 		for name, t := range shard.file.All() {
-			at, listed := m.where[name]
+			at, listed := m.place(name)
 			switch {
 			case listed && at == i:
 				total += t.Size()

@@ -520,18 +520,8 @@ func (s *modelSave) removeHidden(old oldModel) {
 }
 
 func (s *modelSave) saveInPlace(old oldModel) error {
-	for i, l := range s.layouts {
-		for _, e := range l.entries {
-			f := fileOf(e.src)
-			if f == nil || f.info == nil {
-				continue
-			}
-			for _, name := range s.names[:i] {
-				if info, err := os.Stat(s.path(name)); err == nil && os.SameFile(f.info, info) {
-					return fmt.Errorf("tensor %s comes from %s, which is written over", quote(e.name), quoteName(name))
-				}
-			}
-		}
+	if err := s.checkSources(); err != nil {
+		return err
 	}
 	for i, l := range s.layouts {
 		if err := l.saveInPlace(s.path(s.names[i]), s.o); err != nil {
@@ -546,4 +536,33 @@ func (s *modelSave) saveInPlace(old oldModel) error {
 		return err
 	}
 	return s.removeOld(old)
+}
+
+// checkSources refuses tensors that come from files that would be written over
+// before them.
+func (s *modelSave) checkSources() error {
+	infos := make([]fs.FileInfo, len(s.names))
+	for i, name := range s.names {
+		infos[i], _ = os.Stat(s.path(name))
+	}
+	written := map[*File]int{} // when a file is written over
+	for i, l := range s.layouts {
+		for _, e := range l.entries {
+			f := fileOf(e.src)
+			if f == nil || f.info == nil {
+				continue
+			}
+			at, known := written[f]
+			if !known {
+				if at = slices.IndexFunc(infos, func(info fs.FileInfo) bool { return info != nil && os.SameFile(info, f.info) }); at < 0 {
+					at = len(infos)
+				}
+				written[f] = at
+			}
+			if at <= i {
+				return fmt.Errorf("tensor %s comes from %s, which is written over", quote(e.name), quoteName(s.names[at]))
+			}
+		}
+	}
+	return nil
 }
