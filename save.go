@@ -190,8 +190,8 @@ func (l *layout) saveInPlace(name string, o saveOptions) (err error) {
 	return f.Sync()
 }
 
-// fileOf returns the open file that a source reads from, if it is one.
+// fileOf returns the open file that a source reads from, if there is one.
 func fileOf(s source) *File {
-	f, _ := s.(*File)
+	f, _ := bottom(s).(*File)
 	return f
 }

@@ -11,16 +11,6 @@ func stringOf(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// offsetIn returns where s lies in buf, or -1 where s is memory of its own.
-// The addresses are only compared, never turned back into pointers.
-func offsetIn(buf []byte, s string) int {
-	at := uintptr(unsafe.Pointer(unsafe.StringData(s))) - uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
-	if len(s) == 0 || at >= uintptr(len(buf)) {
-		return -1
-	}
-	return int(at)
-}
-
 // addressOf returns the address of b's first byte, to tell whether a fault was
 // in b. It is only compared, never turned back into a pointer.
 func addressOf(b []byte) uintptr {
@@ -71,4 +61,11 @@ func uncleared(n int) []byte {
 	b.WriteByte(0)
 	// The builder is dropped, so nothing else refers to its capacity of n.
 	return unsafe.Slice(unsafe.StringData(b.String()), n)
+}
+
+// unitsOf returns the whole units that lie in b. An array of bytes may lie at
+// any address.
+func unitsOf[E unit](b []byte) []E {
+	var e E
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/len(e))
 }
