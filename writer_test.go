@@ -422,14 +422,14 @@ func TestFromFuncParts(t *testing.T) {
 	require.Equal(t, 1, made, "saving makes the bytes once")
 }
 
-// failingWriter takes limit bytes, then fails, at once or after part of a write.
-type failingWriter struct {
+// limitedWriter takes limit bytes, then fails, at once or after part of a write.
+type limitedWriter struct {
 	bytes.Buffer
 	limit int
 	err   error
 }
 
-func (w *failingWriter) Write(p []byte) (int, error) {
+func (w *limitedWriter) Write(p []byte) (int, error) {
 	if left := w.limit - w.Len(); len(p) > left {
 		n, _ := w.Buffer.Write(p[:left])
 		return n, w.err
@@ -447,7 +447,7 @@ func TestWriteFailingWriters(t *testing.T) {
 	whole := written(t, small)
 	for k := range whole {
 		for _, want := range []error{broken, io.ErrShortWrite} {
-			w := &failingWriter{limit: k, err: want}
+			w := &limitedWriter{limit: k, err: want}
 			if want == io.ErrShortWrite {
 				w.err = nil // a count that is short and no error
 			}
@@ -462,7 +462,7 @@ func TestWriteFailingWriters(t *testing.T) {
 	whole = written(t, large)
 	for k := 0; k < len(whole); k += 300_007 {
 		for _, want := range []error{broken, io.ErrShortWrite} {
-			w := &failingWriter{limit: k, err: want}
+			w := &limitedWriter{limit: k, err: want}
 			if want == io.ErrShortWrite {
 				w.err = nil
 			}
@@ -481,9 +481,9 @@ func TestWriteFailingWriters(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := safetensors.Write(&failingWriter{limit: 40, err: broken}, one(deaf))
+		_, err := safetensors.Write(&limitedWriter{limit: 40, err: broken}, one(deaf))
 		require.ErrorIs(t, err, broken)
-		_, err = deaf.WriteTo(&failingWriter{limit: 5, err: broken})
+		_, err = deaf.WriteTo(&limitedWriter{limit: 5, err: broken})
 		require.ErrorIs(t, err, broken)
 	}
 	for _, n := range []int{-1, 1 << 30} {
