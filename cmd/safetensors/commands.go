@@ -22,7 +22,8 @@ type command struct {
 
 // commands returns all commands in the order in which help lists them.
 func commands() []*command {
-	return []*command{lsCommand, verifyCommand, hashCommand}
+	return []*command{lsCommand, verifyCommand, hashCommand, diffCommand, metaCommand,
+		cpCommand, mergeCommand, splitCommand, repairCommand}
 }
 
 func find(name string) *command {
@@ -66,7 +67,7 @@ func (c *command) run(e *env, args []string) error {
 			return nil
 		}
 		if err != nil {
-			return c.misuse("%s", err)
+			return c.misuse("%s", strings.NewReplacer("flag -", "flag --", "defined: -", "defined: --").Replace(err.Error()))
 		}
 		left := flags.Args()
 		if parsed := len(args) - len(left); parsed > 0 && args[parsed-1] == "--" {

@@ -26,17 +26,16 @@ With --json, the document of ls with a "sha256" in each tensor.
 `,
 	define: func(flags *flag.FlagSet) func(*env, []string) error {
 		asJSON := flags.Bool("json", false, "print JSON")
-		compat := compatFlag(flags)
+		opts := compatFlag(flags)
 		return func(e *env, args []string) error {
-			f, err := open(args[0], compat)
+			m, err := open(args[0], opts()...)
 			if err != nil {
 				return err
 			}
-			defer f.Close()
-			all := lines(args[0], f)
-			each := func(add func(tensorLine) error) error { return hashAll(f, all, add) }
+			defer m.Close()
+			each := func(add func(tensorLine) error) error { return hashAll(m, lines(m), add) }
 			if *asJSON {
-				return document(e.stdout, args[0], f.Metadata(), each)
+				return document(e.stdout, args[0], m.Metadata(), each)
 			}
 			return each(func(l tensorLine) error {
 				_, err := fmt.Fprintf(e.stdout, "%s  %s %s %s\n", l.SHA256, l.DType, shape(l.Shape), show(l.Name))
@@ -48,7 +47,7 @@ With --json, the document of ls with a "sha256" in each tensor.
 
 // hashAll hashes on all processors and gives add the lines in their order. Each
 // processor holds one buffer, whatever the size of the tensors.
-func hashAll(f *safetensors.File, all []tensorLine, add func(tensorLine) error) error {
+func hashAll(m *safetensors.Model, all []tensorLine, add func(tensorLine) error) error {
 	var (
 		next atomic.Int64
 		stop atomic.Bool
@@ -65,7 +64,7 @@ func hashAll(f *safetensors.File, all []tensorLine, add func(tensorLine) error) 
 			if i >= len(all) {
 				return
 			}
-			sum, err := hashTensor(f, all[i].Name, buf, &stop)
+			sum, err := hashTensor(m, all[i].Name, buf, &stop)
 			mu.Lock()
 			all[i].SHA256 = sum
 			if err != nil {
@@ -100,8 +99,8 @@ func hashAll(f *safetensors.File, all []tensorLine, add func(tensorLine) error) 
 
 var errStopped = errors.New("stopped")
 
-func hashTensor(f *safetensors.File, name string, buf []byte, stop *atomic.Bool) (string, error) {
-	t, err := f.Tensor(name)
+func hashTensor(m *safetensors.Model, name string, buf []byte, stop *atomic.Bool) (string, error) {
+	t, err := m.Tensor(name)
 	if err != nil {
 		return "", err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -16,43 +15,32 @@ import (
 
 var lsCommand = &command{
 	name: "ls", args: "PATH", least: 1, most: 1,
-	short: "list the tensors of a file",
+	short: "list the tensors",
 	long: `
 Lists the tensors of PATH in the order of their data, its metadata, and totals.
-Reads the header only.
+Reads headers only.
 
 With --json, a document {"path", "metadata", "tensors": [{"name", "dtype",
 "shape", "begin", "end", "file"}, ...]}. "metadata" is null where the file has
 none and {} where it has an empty one. "begin" and "end" count bytes from the
-start of the file's data, as its header does.
+start of the data of "file", as its header does; "file" is the shard's name as the
+index has it, or the last part of PATH.
 `,
 	define: func(flags *flag.FlagSet) func(*env, []string) error {
 		asJSON := flags.Bool("json", false, "print JSON")
-		compat := compatFlag(flags)
+		opts := compatFlag(flags)
 		return func(e *env, args []string) error {
-			f, err := open(args[0], compat)
+			m, err := open(args[0], opts()...)
 			if err != nil {
 				return err
 			}
-			defer f.Close()
+			defer m.Close()
 			if *asJSON {
-				return listJSON(e.stdout, args[0], f)
+				return listJSON(e.stdout, args[0], m)
 			}
-			return list(e.stdout, f)
+			return list(e.stdout, m)
 		}
 	},
-}
-
-func compatFlag(flags *flag.FlagSet) *bool {
-	return flags.Bool("compat", false, "accept what the reference reader accepts beyond the format's text")
-}
-
-func open(path string, compat *bool) (*safetensors.File, error) {
-	var opts []safetensors.Option
-	if *compat {
-		opts = append(opts, safetensors.WithCompat())
-	}
-	return safetensors.Open(path, opts...)
 }
 
 // A tensorLine is one tensor of a document.
@@ -66,22 +54,30 @@ type tensorLine struct {
 	SHA256 string            `json:"sha256,omitempty"`
 }
 
-// lines returns the tensors in data order.
-func lines(path string, f *safetensors.File) []tensorLine {
-	infos := f.Header().Tensors()
-	all := make([]tensorLine, len(infos))
-	for i, t := range infos {
-		all[i] = tensorLine{Name: t.Name, DType: t.DType, Shape: t.Shape, Begin: t.Begin, End: t.End, File: filepath.Base(path)}
-		if all[i].Shape == nil {
-			all[i].Shape = []int{}
+// lines returns the tensors in data order, shard by shard.
+func lines(m *safetensors.Model) []tensorLine {
+	all := make([]tensorLine, 0, m.Len())
+	for shard, f := range m.Shards() {
+		for _, t := range f.Header().Tensors() {
+			if of, _ := m.Shard(t.Name); of != shard {
+				continue // the index takes it from another shard
+			}
+			all = append(all, tensorLine{t.Name, t.DType, append([]int{}, t.Shape...), t.Begin, t.End, shard, ""})
 		}
 	}
 	return all
 }
 
-func listJSON(w io.Writer, path string, f *safetensors.File) error {
-	return document(w, path, f.Metadata(), func(add func(tensorLine) error) error {
-		for _, l := range lines(path, f) {
+func shardCount(m *safetensors.Model) (n int) {
+	for range m.Shards() {
+		n++
+	}
+	return n
+}
+
+func listJSON(w io.Writer, path string, m *safetensors.Model) error {
+	return document(w, path, m.Metadata(), func(add func(tensorLine) error) error {
+		for _, l := range lines(m) {
 			if err := add(l); err != nil {
 				return err
 			}
@@ -113,43 +109,55 @@ func document(w io.Writer, path string, metadata map[string]string, each func(ad
 	return j.raw("]}\n")
 }
 
-func list(w io.Writer, f *safetensors.File) error {
-	infos := f.Header().Tensors()
-	if err := table(w, infos); err != nil {
+func list(w io.Writer, m *safetensors.Model) error {
+	all, shards := lines(m), shardCount(m)
+	if err := table(w, all, shards > 1); err != nil {
 		return err
 	}
-	printMetadata(w, f.Metadata())
-	return totals(w, infos)
+	printMetadata(w, m.Metadata())
+	return totals(w, all, shards)
 }
 
 // table prints a line for each tensor. A name that is wider than most does not
 // widen the lines of all others.
-func table(w io.Writer, infos []safetensors.TensorInfo) error {
+func table(w io.Writer, all []tensorLine, withFile bool) error {
 	const widest = 72
-	var cells [3]int
-	row := func(use func(name, dtype, shape, size string) error) error {
-		if err := use("NAME", "DTYPE", "SHAPE", "SIZE"); err != nil {
-			return err
-		}
-		for _, t := range infos {
-			if err := use(cut(t.Name, 4*widest), t.DType.String(), shape(t.Shape), size(t.End-t.Begin)); err != nil {
-				return err
-			}
-		}
-		return nil
+	cells := func(l tensorLine) [4]string {
+		return [4]string{cut(l.Name, 4*widest), l.DType.String(), shape(l.Shape), size(l.End - l.Begin)}
 	}
-	_ = row(func(name, dtype, shape, _ string) error {
-		for i, s := range [...]string{name, dtype, shape} {
+	head := [4]string{"NAME", "DTYPE", "SHAPE", "SIZE"}
+	var width [4]int
+	measure := func(row [4]string) {
+		for i, s := range row {
 			if n := utf8.RuneCountInString(s); n <= widest {
-				cells[i] = max(cells[i], n)
+				width[i] = max(width[i], n)
 			}
 		}
-		return nil
-	})
-	return row(func(name, dtype, shape, size string) error {
-		_, err := fmt.Fprintf(w, "%-*s  %-*s  %-*s  %10s\n", cells[0], name, cells[1], dtype, cells[2], shape, size)
+	}
+	measure(head)
+	for _, l := range all {
+		measure(cells(l))
+	}
+	line := func(row [4]string, file string) error {
+		if withFile {
+			file = "  " + file
+		}
+		_, err := fmt.Fprintf(w, "%-*s  %-*s  %-*s  %*s%s\n", width[0], row[0], width[1], row[1], width[2], row[2], width[3], row[3], file)
 		return err
-	})
+	}
+	fileOf := func(l tensorLine) string {
+		if withFile {
+			return show(l.File)
+		}
+		return ""
+	}
+	err := line(head, fileOf(tensorLine{File: "FILE"}))
+	for _, l := range all {
+		if err == nil {
+			err = line(cells(l), fileOf(l))
+		}
+	}
+	return err
 }
 
 // printMetadata prints as much of the metadata as a person would read.
@@ -168,7 +176,7 @@ func printMetadata(w io.Writer, m map[string]string) {
 	}
 }
 
-func totals(w io.Writer, infos []safetensors.TensorInfo) error {
+func totals(w io.Writer, lines []tensorLine, files int) error {
 	type total struct {
 		dtype      safetensors.DType
 		tensors    int
@@ -177,7 +185,7 @@ func totals(w io.Writer, infos []safetensors.TensorInfo) error {
 	}
 	var all total
 	byDType := map[safetensors.DType]*total{}
-	for _, t := range infos {
+	for _, t := range lines {
 		of := byDType[t.DType]
 		if of == nil {
 			of = &total{dtype: t.DType}
@@ -193,7 +201,11 @@ func totals(w io.Writer, infos []safetensors.TensorInfo) error {
 	line := func(t *total) string {
 		return fmt.Sprintf("%s, %s, %s", count(t.tensors, "tensor"), count(t.parameters, "parameter"), bothSizes(t.bytes))
 	}
-	_, err := fmt.Fprintf(w, "\n%s\n", line(&all))
+	in := ""
+	if files > 1 {
+		in = " in " + count(files, "file")
+	}
+	_, err := fmt.Fprintf(w, "\n%s%s\n", line(&all), in)
 	if len(byDType) < 2 {
 		return err
 	}

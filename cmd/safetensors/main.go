@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/go-safetensors/safetensors"
@@ -56,8 +57,11 @@ func (o output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// errInvalid ends a command that has already printed what is wrong.
-var errInvalid = errors.New("invalid or different")
+// These end a command that has already said what is wrong.
+var (
+	errInvalid  = errors.New("invalid or different")
+	errReported = errors.New("unreadable")
+)
 
 // A usageError is a command that makes no sense.
 type usageError struct{ msg, command string }
@@ -71,17 +75,26 @@ func (e *env) report(err error) int {
 	switch {
 	case err == nil:
 		return exitFine
-	case errors.Is(err, errInvalid):
+	case err == errInvalid:
 		return exitInvalid
+	case err == errReported:
+		return exitFailed
 	case errors.As(err, &usage):
 		fmt.Fprintf(e.stderr, "safetensors: %s\nRun \"safetensors help%s\" for usage.\n", printable(usage.msg), usage.command)
 		return exitUsage
 	}
-	fmt.Fprintln(e.stderr, printable(message(err)))
+	e.complain(err)
 	if errors.As(err, &format) {
 		return exitInvalid
 	}
 	return exitFailed
+}
+
+// complain prints an error. One that joins several has a line for each.
+func (e *env) complain(err error) {
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(e.stderr, "safetensors: %s\n", printable(strings.TrimPrefix(line, "safetensors: ")))
+	}
 }
 
 // brokenPipe reports whether the reader of a pipe has gone. On Unix a write to

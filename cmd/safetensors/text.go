@@ -52,11 +52,6 @@ func printable(s string) string {
 
 func notPrinted(r rune) bool { return !strconv.IsPrint(r) }
 
-// message is an error's text, which begins with this program's name just once.
-func message(err error) string {
-	return "safetensors: " + strings.TrimPrefix(err.Error(), "safetensors: ")
-}
-
 // size writes a count of bytes with three or four digits.
 func size(n int64) string {
 	if n < 1<<10 {
@@ -97,6 +92,16 @@ func count[T int | uint64](n T, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// A decimal is a number that may be none: JSON has null for what is not finite.
+type decimal float64
+
+func (d decimal) MarshalJSON() ([]byte, error) {
+	if f := float64(d); f-f != 0 {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(d))
+}
+
 // A jsonWriter writes a document piece by piece, so that one of a million
 // tensors takes no memory. What does not print is escaped, so that it is safe
 // on a terminal too.
@@ -127,17 +132,18 @@ func (j *jsonWriter) value(v any) error {
 	return err
 }
 
-// escapeJSON escapes the characters of a JSON text that do not print. Such can
-// stand in its strings only.
+// escapeJSON escapes the characters of a JSON text that do not print. Such stand
+// in its strings only, save line breaks, which never do.
 func escapeJSON(b []byte) []byte {
-	if bytes.IndexFunc(b, notPrinted) < 0 {
+	bad := func(r rune) bool { return notPrinted(r) && r != '\n' }
+	if bytes.IndexFunc(b, bad) < 0 {
 		return b
 	}
 	var out []byte
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
 		switch {
-		case strconv.IsPrint(r):
+		case !bad(r):
 			out = append(out, b[:n]...)
 		case r > 0xffff:
 			r -= 0x10000

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"unicode/utf8"
+
+	"github.com/go-safetensors/safetensors"
+)
+
+// writing is what the commands that make a new file or model have in common.
+type writing struct {
+	command    *command
+	dryRun     *bool
+	inPlace    *bool
+	shard      *string
+	noMetadata *bool
+	metadata   pairs
+	folder     bool
+}
+
+func writingFlags(c *command, flags *flag.FlagSet) *writing {
+	w := &writing{command: c}
+	w.dryRun = dryRunFlag(flags)
+	w.inPlace = inPlaceFlag(flags)
+	w.shard = flags.String("max-shard-size", "", "make OUT a folder of files of at most `SIZE`, such as 5GB or 500MiB")
+	w.noMetadata = flags.Bool("no-metadata", false, "leave out the metadata that there is")
+	flags.Var(&w.metadata, "metadata", "set `KEY=VALUE` in the metadata; may be given several times")
+	return w
+}
+
+func dryRunFlag(flags *flag.FlagSet) *bool {
+	return flags.Bool("dry-run", false, "say what would be written, and write nothing")
+}
+
+func inPlaceFlag(flags *flag.FlagSet) *bool {
+	return flags.Bool("in-place", false, "write over the file itself, for file systems without rename; not safe if interrupted")
+}
+
+// pairs are the KEY=VALUE of the command line.
+type pairs map[string]string
+
+func (p *pairs) String() string { return "" }
+
+func (p *pairs) Set(s string) error {
+	k, v, ok := strings.Cut(s, "=")
+	if !ok {
+		return errors.New("want KEY=VALUE")
+	}
+	if !utf8.ValidString(s) {
+		return errors.New("want UTF-8")
+	}
+	if *p == nil {
+		*p = pairs{}
+	}
+	(*p)[k] = v
+	return nil
+}
+
+// names are the values of a flag that may be given several times.
+type names []string
+
+func (n *names) String() string { return "" }
+
+func (n *names) Set(s string) error {
+	*n = append(*n, s)
+	return nil
+}
+
+// A refusal is the error of something that was to be written. That it may be a
+// FormatError does not make it one of a file that was read.
+type refusal struct{ err error }
+
+func (r refusal) Error() string { return r.err.Error() }
+
+// all returns the tensors of a model.
+func all(m *safetensors.Model) map[string]safetensors.Tensor { return maps.Collect(m.All()) }
+
+// merged returns the metadata of the inputs with what the flags say. Keys that
+// they set need not agree in the inputs.
+func (w *writing) merged(inputs ...*safetensors.Model) (map[string]string, error) {
+	var parts []map[string]string
+	for _, m := range inputs {
+		part := m.Metadata()
+		if *w.noMetadata {
+			part = nil
+		}
+		for k := range w.metadata {
+			delete(part, k)
+		}
+		parts = append(parts, part)
+	}
+	metadata, err := safetensors.MergeMetadata(parts...)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --metadata KEY=VALUE or --no-metadata decides", err)
+	}
+	if w.metadata != nil && metadata == nil {
+		metadata = map[string]string{}
+	}
+	maps.Copy(metadata, w.metadata)
+	return metadata, nil
+}
+
+// save writes the tensors, which come from the inputs, to out: a folder where a
+// shard size or the name asks for one, else a file.
+func (w *writing) save(e *env, out string, tensors map[string]safetensors.Tensor, metadata map[string]string, inputs ...*safetensors.Model) error {
+	opts := []safetensors.SaveOption{safetensors.WithMetadata(metadata)}
+	if strings.HasSuffix(out, ".json") {
+		return w.command.misuse("%s: OUT is a .safetensors file or a folder, got %s", w.command.name, show(out))
+	}
+	folder := w.folder || *w.shard != "" || strings.HasSuffix(out, "/") || strings.HasSuffix(out, string(os.PathSeparator)) || isFolder(out)
+	if *w.shard != "" {
+		n, err := safetensors.ParseSize(*w.shard)
+		if err == nil && n < 1 {
+			err = errors.New("want at least 1 byte")
+		}
+		if err != nil {
+			return w.command.misuse("--max-shard-size: %s", strings.TrimPrefix(err.Error(), "safetensors: "))
+		}
+		opts = append(opts, safetensors.WithMaxShardSize(n))
+	}
+	if *w.inPlace {
+		opts = append(opts, safetensors.WithInPlace())
+	}
+	if *w.dryRun {
+		return w.preview(e, out, tensors, metadata, opts)
+	}
+
+	var bytes int64
+	for _, t := range tensors {
+		bytes += t.Size()
+	}
+	bar := newProgress(e, "writing", bytes)
+	if bar != nil {
+		opts = append(opts, safetensors.WithProgress(bar.set))
+	}
+	var files []string
+	err := interruptible(inputs, func() (err error) {
+		defer bar.end()
+		if folder {
+			files, err = safetensors.SaveModel(out, tensors, opts...)
+			return err
+		}
+		return safetensors.Save(out, tensors, opts...)
+	})
+	if err != nil {
+		return refusal{err}
+	}
+	in := ""
+	if len(files) > 1 {
+		in = fmt.Sprintf(" in %d files", len(files)-1)
+	}
+	_, err = fmt.Fprintf(e.stdout, "%s: %s, %s%s\n", printable(out), count(len(tensors), "tensor"), size(bytes), in)
+	return err
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+var errInterrupted = errors.New("interrupted; what was there before is as it was")
+
+// interruptible runs save and, on a signal to end, has it fail and clean up by
+// taking its inputs away.
+func interruptible(inputs []*safetensors.Model, save func() error) error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	interrupted := false
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		select {
+		case <-signals:
+			signal.Stop(signals) // a second one ends the program
+			interrupted = true
+			for _, m := range inputs {
+				m.Close()
+			}
+		case <-done:
+			signal.Stop(signals)
+		}
+	})
+	err := save()
+	close(done)
+	wait.Wait()
+	if interrupted && errors.Is(err, safetensors.ErrClosed) {
+		return errInterrupted
+	}
+	return err
+}
+
+// errPlanned stops a save that was only to be checked.
+var errPlanned = errors.New("planned")
+
+type planOnly struct{}
+
+func (planOnly) Write([]byte) (int, error) { return 0, errPlanned }
+
+// preview has the library check everything that it checks before the first
+// byte, and says what would be there.
+func (w *writing) preview(e *env, out string, tensors map[string]safetensors.Tensor, metadata map[string]string, opts []safetensors.SaveOption) error {
+	if _, err := safetensors.Write(planOnly{}, tensors, opts...); !errors.Is(err, errPlanned) {
+		return refusal{err}
+	}
+	fmt.Fprintf(e.stdout, "%s would hold:\n\n", printable(out))
+	var rows []tensorLine
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		t := tensors[name]
+		rows = append(rows, tensorLine{Name: name, DType: t.DType(), Shape: t.Shape(), End: t.Size()})
+	}
+	if err := table(e.stdout, rows, false); err != nil {
+		return err
+	}
+	printMetadata(e.stdout, metadata)
+	return totals(e.stdout, rows, 1)
+}
