@@ -92,8 +92,8 @@ type modelSave struct {
 	layouts []*layout  // of each shard
 	data    int64      // bytes of all tensors
 	total   int64      // bytes of all shards
-	temps   []string   // hidden names of the shards that were written
-	tag     string     // what makes them unique
+	temps   []string   // hidden files that were made: the shards, then the indexes
+	tag     string     // what makes their names unique
 }
 
 // plan settles everything that can be settled before the first byte.
@@ -255,7 +255,7 @@ func (s *modelSave) writeShards() error {
 		if s.o.progress != nil {
 			o.progress = func(n, _ int64) { s.o.progress(done+n, s.total) }
 		}
-		f, err := s.create(s.names[i])
+		f, err := s.create(s.names[i], "")
 		if err != nil {
 			return wait(err)
 		}
@@ -276,30 +276,28 @@ func (s *modelSave) writeShards() error {
 	return nil
 }
 
-// hide returns the hidden name of a file.
-func (s *modelSave) hide(name string) string {
+// hide returns a hidden name for a file, which use tells from others for it.
+func (s *modelSave) hide(name, use string) string {
 	ext := filepath.Ext(name)
-	return "." + strings.TrimSuffix(name, ext) + "." + s.tag + ext
+	return "." + strings.TrimSuffix(name, ext) + "." + s.tag + use + ext
 }
 
 // hidden knows what hide gives for the files of any model.
 var hidden = regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.index\.[0-9a-z]+\.json)$`)
 
-// create makes the hidden file that will have that name, with the permissions of
-// the one that has it now.
-func (s *modelSave) create(name string) (*os.File, error) {
+// create makes a hidden file for that name, with the permissions of the one that
+// has it now.
+func (s *modelSave) create(name, use string) (*os.File, error) {
 	mode := fs.FileMode(0o666)
 	old, err := os.Stat(s.path(name))
 	if err == nil {
 		mode = old.Mode().Perm()
 	}
-	f, err := os.OpenFile(s.path(s.hide(name)), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200)
+	f, err := os.OpenFile(s.path(s.hide(name, use)), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return nil, err
 	}
-	if name != indexFile {
-		s.temps = append(s.temps, s.hide(name))
-	}
+	s.temps = append(s.temps, s.hide(name, use))
 	if old != nil && runtime.GOOS != "windows" {
 		if err := f.Chmod(mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("keeping the permissions: %w", err), f.Close())
@@ -308,10 +306,10 @@ func (s *modelSave) create(name string) (*os.File, error) {
 	return f, nil
 }
 
-// drop removes the hidden shards.
+// drop removes the hidden files.
 func (s *modelSave) drop() {
 	for _, name := range s.temps {
-		os.Remove(s.path(name))
+		remove(s.path(name))
 	}
 }
 
@@ -327,34 +325,56 @@ func (s *modelSave) free(old oldModel) bool {
 
 // rename gives the shards their names, which the old model does not use, and
 // then makes them the model.
-func (s *modelSave) rename(old oldModel) error {
-	for i, name := range s.names {
-		if err := os.Rename(s.path(s.temps[i]), s.path(name)); err != nil {
-			s.drop()
-			if len(s.names) > 1 {
-				for _, name := range s.names[:i] {
-					os.Remove(s.path(name))
-				}
-			}
-			return renameError(err, len(s.names) == 1)
+func (s *modelSave) rename(old oldModel) (err error) {
+	var named []string
+	defer func() {
+		if err == nil {
+			return
 		}
-	}
-	syncDir(s.dir)
-	if err := s.switchTo(s.names); err != nil {
-		if len(s.names) > 1 {
-			for _, name := range s.names {
-				os.Remove(s.path(name))
-			}
+		s.drop()
+		for _, name := range named {
+			remove(s.path(name))
 		}
+	}()
+	index, err := s.stage(s.names, "")
+	if err != nil {
 		return err
 	}
+	for i, name := range s.names {
+		if err := rename(s.path(s.hide(name, "")), s.path(name)); err != nil {
+			return renameError(err, len(s.names) == 1)
+		}
+		if i == 0 && len(s.names) == 1 {
+			break // it may have replaced the old model, and is it then
+		}
+		named = append(named, name)
+	}
+	syncDir(s.dir)
+	if index != "" || old.index {
+		if err := s.switchTo(index); err != nil {
+			return err
+		}
+	}
+	named = nil
 	return s.removeOld(old)
 }
 
 // relink makes the hidden shards the model, then gives them their names, which
-// the old model used, and makes those the model.
+// the old model used, and makes those the model. Once it began nothing needs
+// room on the disk, save copies where there are no links.
 func (s *modelSave) relink(old oldModel) error {
-	if err := s.writeIndex(s.temps); err != nil {
+	shards := slices.Clone(s.temps)
+	hiddenIndex, err := s.stage(shards, "h")
+	if err != nil {
+		s.drop()
+		return err
+	}
+	index, err := s.stage(s.names, "")
+	if err != nil {
+		s.drop()
+		return err
+	}
+	if err := s.switchTo(hiddenIndex); err != nil {
 		s.drop()
 		return err
 	}
@@ -362,35 +382,34 @@ func (s *modelSave) relink(old oldModel) error {
 		return fmt.Errorf("the new model is whole, but its shards could not get their names and are hidden files, which the index names: %w", err)
 	}
 	for i, name := range s.names {
-		if err := s.replace(name, s.temps[i]); err != nil {
+		if err := s.replace(name, shards[i]); err != nil {
 			return whole(err)
 		}
 	}
 	syncDir(s.dir)
-	if err := s.switchTo(s.names); err != nil {
+	if err := s.switchTo(index); err != nil {
 		return whole(err)
 	}
-	s.drop()
 	return s.removeOld(old)
 }
 
 // replace makes name another name of the file from, or a copy.
 func (s *modelSave) replace(name, from string) error {
-	link := s.path(strings.TrimSuffix(s.hide(name), fileSuffix) + "l" + fileSuffix)
-	if err := os.Link(s.path(from), link); err != nil {
-		if err := s.copy(link, s.path(from)); err != nil {
-			os.Remove(link)
+	temp := s.path(s.hide(name, "l"))
+	if err := link(s.path(from), temp); err != nil {
+		if err := copyFile(temp, s.path(from)); err != nil {
+			remove(temp)
 			return err
 		}
 	}
-	if err := os.Rename(link, s.path(name)); err != nil {
-		os.Remove(link)
+	if err := rename(temp, s.path(name)); err != nil {
+		remove(temp)
 		return renameError(err, true)
 	}
 	return nil
 }
 
-func (s *modelSave) copy(to, from string) (err error) {
+func copyFile(to, from string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
@@ -411,45 +430,43 @@ func (s *modelSave) copy(to, from string) (err error) {
 	return out.Sync()
 }
 
-// switchTo makes the shards of these names, which are in place, the model.
-func (s *modelSave) switchTo(names []string) error {
-	if len(names) > 1 {
-		return s.writeIndex(names)
+// stage writes the index of shards of these names as a hidden file and returns
+// its name, or "" where there is no index in the end.
+func (s *modelSave) stage(names []string, use string) (string, error) {
+	if len(names) == 1 && names[0] == singleFile {
+		return "", nil
 	}
-	if err := os.Remove(s.path(indexFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	f, err := s.create(indexFile, use)
+	if err != nil {
+		return "", err
 	}
-	syncDir(s.dir)
-	return nil
+	_, err = f.Write(s.index(names))
+	if err == nil {
+		err = f.Sync()
+	}
+	return s.hide(indexFile, use), errors.Join(err, f.Close())
 }
 
-// writeIndex replaces the index by one of these shards.
-func (s *modelSave) writeIndex(names []string) (err error) {
-	f, err := s.create(indexFile)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+// switchTo makes a staged index, or model.safetensors alone, the model.
+func (s *modelSave) switchTo(index string) error {
+	if index == "" {
+		if err := remove(s.path(indexFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-	}()
-	if _, err := f.Write(s.index(names)); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), s.path(indexFile)); err != nil {
+	} else if err := rename(s.path(index), s.path(indexFile)); err != nil {
 		return renameError(err, true)
 	}
 	syncDir(s.dir)
 	return nil
 }
+
+// What changes names in the folder, so that a test can stop it between any two
+// calls.
+var (
+	rename = os.Rename
+	link   = os.Link
+	remove = os.Remove
+)
 
 func (s *modelSave) index(names []string) []byte {
 	var metadata [][2]string
@@ -498,7 +515,7 @@ func (s *modelSave) removeOld(old oldModel) error {
 		if keep[name] || e.IsDir() || !saved.MatchString(name) && !of[name] && !hidden.MatchString(name) {
 			continue
 		}
-		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, err)
 		}
 	}
@@ -514,7 +531,7 @@ func (s *modelSave) removeHidden(old oldModel) {
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
 		if name := e.Name(); hidden.MatchString(name) && !slices.Contains(old.shards, name) {
-			os.Remove(s.path(name))
+			remove(s.path(name))
 		}
 	}
 }
@@ -529,7 +546,7 @@ func (s *modelSave) saveInPlace(old oldModel) error {
 		}
 	}
 	if len(s.names) == 1 {
-		if err := s.switchTo(s.names); err != nil {
+		if err := s.switchTo(""); err != nil {
 			return err
 		}
 	} else if err := os.WriteFile(s.path(indexFile), s.index(s.names), 0o666); err != nil {
