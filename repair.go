@@ -170,7 +170,7 @@ func (s *scanner) damaged(n, size int64) (h *Header, changes []string, err error
 		return nil, nil, err
 	}
 	if holes > 0 {
-		changes = append(changes, fmt.Sprintf("closed holes of %s between tensors", count64(holes, "byte")))
+		changes = append(changes, fmt.Sprintf("closed holes of %s in the data", count64(holes, "byte")))
 	}
 	err = h.checkEnd(size)
 	if errors.Is(err, ErrTrailingBytes) {
