@@ -174,7 +174,7 @@ func TestCastErrors(t *testing.T) {
 		{safetensors.Of([]complex64{1}), safetensors.F32, safetensors.ErrDType},
 		{safetensors.Of([]complex64{1}), safetensors.Bool, safetensors.ErrDType},
 		{safetensors.New(safetensors.F32, []int{2}, nil), safetensors.F16, safetensors.ErrSizeMismatch},
-		{safetensors.FromReaderAt(safetensors.U8, []int{math.MaxInt, 4}, nil), safetensors.F64, safetensors.ErrSizeOverflow},
+		{safetensors.FromReaderAt(safetensors.U8, []int{math.MaxInt32, 1 << 28}, nil), safetensors.F64, safetensors.ErrSizeOverflow},
 	} {
 		_, err := c.in.Cast(c.to)
 		require.ErrorIs(t, err, c.kind)
@@ -235,6 +235,48 @@ func TestCastSpecials(t *testing.T) {
 				require.Equal(t, math.Float64bits(x), math.Float64bits(got[i]), "%s %d: %v", d, i, got[i])
 			}
 		}
+	}
+}
+
+// Slices and casts go together: the values are those of the whole.
+func TestCastSliced(t *testing.T) {
+	const rows, columns = 64, 48
+	data := noise(rows * columns * 2)
+	for how, in := range everySource(t, safetensors.F16, []int{rows, columns}, data) {
+		all, err := safetensors.Values[float32](in)
+		require.NoError(t, err)
+		part, err := in.Slice(safetensors.Range{Start: 3, Stop: 60, Step: 7}, safetensors.Range{Start: 8, Stop: 40})
+		require.NoError(t, err)
+		first := cast(t, part, safetensors.F64)
+		last, err := cast(t, in, safetensors.F64).Slice(safetensors.Range{Start: 3, Stop: 60, Step: 7}, safetensors.Range{Start: 8, Stop: 40})
+		require.NoError(t, err)
+		for _, out := range []safetensors.Tensor{part, first, last} {
+			got, err := safetensors.Values[float32](out)
+			require.NoError(t, err, how)
+			require.Len(t, got, 9*32)
+			for i, x := range got {
+				want := all[(3+i/32*7)*columns+8+i%32]
+				require.True(t, x == want || x != x && want != want, "%s: %v is not %v", how, x, want)
+			}
+		}
+	}
+}
+
+// A cast is no way around the check that a file is not written over itself.
+func TestCastInPlace(t *testing.T) {
+	name := saved(t, map[string]safetensors.Tensor{"w": safetensors.Of([]float32{1, 2})})
+	f, err := safetensors.Open(name)
+	require.NoError(t, err)
+	defer f.Close()
+	before, err := os.ReadFile(name)
+	require.NoError(t, err)
+	half := map[string]safetensors.Tensor{"w": cast(t, tensorOf(t, f, "w"), safetensors.F16)}
+	require.Error(t, safetensors.Save(name, half, safetensors.WithInPlace()))
+	after, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	if runtime.GOOS != "windows" {
+		require.NoError(t, safetensors.Save(name, half))
 	}
 }
 
@@ -311,7 +353,10 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // Saving a cast costs a few MiB, however large it is.
 func TestCastMemory(t *testing.T) {
-	const size = 256 << 20
+	size := 256 << 20
+	if testing.Short() {
+		size = 64 << 20
+	}
 	name := filepath.Join(t.TempDir(), "large.safetensors")
 	zeros := safetensors.FromFunc(safetensors.BF16, []int{size / 2}, func(w io.Writer) error {
 		b := make([]byte, 1<<20)

@@ -454,11 +454,9 @@ var blocks = sync.Pool{New: func() any { return new([blockSize]byte) }}
 // anyPlace reports whether reading s here and there, by many goroutines at
 // once, costs no more than reading it in order.
 func anyPlace(s source) bool {
-	switch s := s.(type) {
+	switch bottom(s).(type) {
 	case *File, bytesSource:
 		return true
-	case castSource:
-		return anyPlace(s.in.src)
 	}
 	return false
 }
