@@ -67,7 +67,7 @@ func (c *command) run(e *env, args []string) error {
 			return nil
 		}
 		if err != nil {
-			return c.misuse("%s", strings.NewReplacer("flag -", "flag --", "defined: -", "defined: --").Replace(err.Error()))
+			return c.misuse("%s", strings.NewReplacer("flag -", "flag --", "for -", "for --", "defined: -", "defined: --").Replace(err.Error()))
 		}
 		left := flags.Args()
 		if parsed := len(args) - len(left); parsed > 0 && args[parsed-1] == "--" {

@@ -102,10 +102,11 @@ func (s *sums) add(t sums) {
 // distance compares the values of two tensors of one shape. It returns nil for
 // dtypes that are not both numbers of one kind.
 func (c *comparer) distance(a, b safetensors.Tensor) (*distance, error) {
-	x, y, ok := doubles(a, b)
+	x, y, ok := numbers(a, b)
 	if !ok {
 		return nil, nil
 	}
+	width := int64(x.DType().Bits()) / 8
 	// The sums of each unit are added up in order, so that the last digits do not
 	// depend on which processor was faster.
 	const unit = 1 << 20
@@ -114,14 +115,15 @@ func (c *comparer) distance(a, b safetensors.Tensor) (*distance, error) {
 		p, q := c.buffers[worker][0], c.buffers[worker][1]
 		s := &units[from/unit]
 		for at := from; at < to; {
-			n := min(to-at, blockBytes/8)
-			if err := fill(x, p[:8*n], 8*at); err != nil {
+			n := min(to-at, blockBytes/width)
+			p, q := p[:n*width], q[:n*width]
+			if err := fill(x, p, at*width); err != nil {
 				return err
 			}
-			if err := fill(y, q[:8*n], 8*at); err != nil {
+			if err := fill(y, q, at*width); err != nil {
 				return err
 			}
-			s.block(p[:8*n], q[:8*n])
+			s.block(p, q, int(width))
 			at += n
 		}
 		return nil
@@ -141,30 +143,43 @@ func (c *comparer) distance(a, b safetensors.Tensor) (*distance, error) {
 	return d, nil
 }
 
-// doubles returns both tensors as F64, C64 as pairs of numbers.
-func doubles(a, b safetensors.Tensor) (x, y safetensors.Tensor, ok bool) {
+// numbers returns both tensors as F32, if that holds all of their values, or as
+// F64; C64 as pairs.
+func numbers(a, b safetensors.Tensor) (x, y safetensors.Tensor, ok bool) {
 	if a.DType() == safetensors.C64 && b.DType() == safetensors.C64 {
 		a, b = parts(a), parts(b)
 	}
-	x, err := a.Cast(safetensors.F64)
+	to := safetensors.F64
+	if single(a.DType()) && single(b.DType()) {
+		to = safetensors.F32
+	}
+	x, err := a.Cast(to)
 	if err != nil {
 		return x, y, false
 	}
-	y, err = b.Cast(safetensors.F64)
+	y, err = b.Cast(to)
 	return x, y, err == nil
 }
+
+func single(d safetensors.DType) bool { return d.Bits() <= 16 || d == safetensors.F32 }
 
 func parts(t safetensors.Tensor) safetensors.Tensor {
 	return safetensors.FromReaderAt(safetensors.F32, append(t.Shape(), 2), t)
 }
 
-// block adds two blocks of little-endian F64.
-func (s *sums) block(p, q []byte) {
+// block adds two blocks of little-endian floats of that many bytes each.
+func (s *sums) block(p, q []byte, width int) {
 	var t sums
-	for len(p) >= 8 && len(q) >= 8 {
-		x := math.Float64frombits(binary.LittleEndian.Uint64(p))
-		y := math.Float64frombits(binary.LittleEndian.Uint64(q))
-		p, q = p[8:], q[8:]
+	for len(p) >= width && len(q) >= width {
+		var x, y float64
+		if width == 4 {
+			x = float64(math.Float32frombits(binary.LittleEndian.Uint32(p)))
+			y = float64(math.Float32frombits(binary.LittleEndian.Uint32(q)))
+		} else {
+			x = math.Float64frombits(binary.LittleEndian.Uint64(p))
+			y = math.Float64frombits(binary.LittleEndian.Uint64(q))
+		}
+		p, q = p[width:], q[width:]
 		if x != x || y != y {
 			if x == x || y == y {
 				t.differing++

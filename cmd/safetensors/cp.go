@@ -16,10 +16,11 @@ var cpCommand = &command{
 	name: "cp", args: "IN OUT", least: 2, most: 2,
 	short: "make a new file or model of the tensors of another",
 	long: `
-Writes the tensors of IN to the file OUT, or to a folder: if --max-shard-size is
-given, OUT is a folder, or it ends in a slash. The metadata is kept unless flags
-say otherwise. OUT may be IN. It is replaced at once when all is written; until
-then, and if anything fails, it is as it was.
+Writes the tensors of IN to OUT, which is a file, or a folder with files of at most
+5GB and an index: if --max-shard-size is given, OUT is a folder, it ends in a
+slash, or IN is a folder or an index and OUT does not end in ".safetensors". The
+metadata is kept unless flags say otherwise. OUT may be IN. It is replaced at once
+when all is written; until then, and if anything fails, it is as it was.
 
 --include and --exclude take patterns in which * stands for any characters, ? for
 one and [a-z] for one of those; each may be given several times. A tensor is
@@ -68,11 +69,12 @@ func init() {
 					fmt.Fprintf(e.stderr, "note: %s kept: not of the kind of %s\n", count(kept, "tensor"), to)
 				}
 			}
-			metadata, err := w.merged(m)
+			in, out := input{args[0], m}, args[1]
+			metadata, err := w.merged(in)
 			if err != nil {
 				return err
 			}
-			return w.save(e, args[1], tensors, metadata, m)
+			return w.save(e, out, w.folder(out, in.folder() != ""), tensors, metadata, in)
 		}
 	}
 }

@@ -28,7 +28,8 @@ With --json, the document of ls with a "sha256" in each tensor.
 		asJSON := flags.Bool("json", false, "print JSON")
 		opts := compatFlag(flags)
 		return func(e *env, args []string) error {
-			m, err := open(args[0], opts()...)
+			// Plain reads: all is read just once.
+			m, err := open(args[0], append(opts(), safetensors.WithoutMmap())...)
 			if err != nil {
 				return err
 			}

@@ -10,8 +10,9 @@ var mergeCommand = &command{
 	name: "merge", args: "IN... OUT", least: 2, most: -1,
 	short: "put the tensors of several files or models into one",
 	long: `
-Writes the tensors of all INs to OUT, a file or a folder as with cp. One IN of
-several files becomes one file. A name that two INs have is an error, and so is a
+Writes the tensors of all INs to OUT: a file, or a folder if --max-shard-size is
+given, OUT is one, or it ends in a slash. One IN of several files becomes one file.
+A name that two INs have is an error, and so is a
 metadata key that has two values, unless flags decide on it.
 `,
 }
@@ -33,7 +34,7 @@ func init() {
 		opts := compatFlag(flags)
 		return func(e *env, args []string) error {
 			ins, out := args[:len(args)-1], args[len(args)-1]
-			var models []*safetensors.Model
+			var inputs []input
 			var parts []map[string]safetensors.Tensor
 			for _, in := range ins {
 				m, err := open(in, opts()...)
@@ -41,17 +42,17 @@ func init() {
 					return err
 				}
 				defer m.Close()
-				models, parts = append(models, m), append(parts, all(m))
+				inputs, parts = append(inputs, input{in, m}), append(parts, all(m))
 			}
 			tensors, err := safetensors.Merge(parts...)
 			if err != nil {
 				return refusal{err}
 			}
-			metadata, err := w.merged(models...)
+			metadata, err := w.merged(inputs...)
 			if err != nil {
 				return err
 			}
-			return w.save(e, out, tensors, metadata, models...)
+			return w.save(e, out, w.folder(out, false), tensors, metadata, inputs...)
 		}
 	}
 	splitCommand.define = func(flags *flag.FlagSet) func(*env, []string) error {
@@ -63,12 +64,12 @@ func init() {
 				return err
 			}
 			defer m.Close()
-			metadata, err := w.merged(m)
+			in := input{args[0], m}
+			metadata, err := w.merged(in)
 			if err != nil {
 				return err
 			}
-			w.folder = true
-			return w.save(e, args[1], all(m), metadata, m)
+			return w.save(e, args[1], true, all(m), metadata, in)
 		}
 	}
 }

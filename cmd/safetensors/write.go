@@ -4,9 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -21,16 +23,17 @@ type writing struct {
 	command    *command
 	dryRun     *bool
 	inPlace    *bool
+	force      *bool
 	shard      *string
 	noMetadata *bool
 	metadata   pairs
-	folder     bool
 }
 
 func writingFlags(c *command, flags *flag.FlagSet) *writing {
 	w := &writing{command: c}
 	w.dryRun = dryRunFlag(flags)
 	w.inPlace = inPlaceFlag(flags)
+	w.force = flags.Bool("force", false, "replace the model that a folder OUT holds")
 	w.shard = flags.String("max-shard-size", "", "make OUT a folder of files of at most `SIZE`, such as 5GB or 500MiB")
 	w.noMetadata = flags.Bool("no-metadata", false, "leave out the metadata that there is")
 	flags.Var(&w.metadata, "metadata", "set `KEY=VALUE` in the metadata; may be given several times")
@@ -86,7 +89,7 @@ func all(m *safetensors.Model) map[string]safetensors.Tensor { return maps.Colle
 
 // merged returns the metadata of the inputs with what the flags say. Keys that
 // they set need not agree in the inputs.
-func (w *writing) merged(inputs ...*safetensors.Model) (map[string]string, error) {
+func (w *writing) merged(inputs ...input) (map[string]string, error) {
 	var parts []map[string]string
 	for _, m := range inputs {
 		part := m.Metadata()
@@ -109,14 +112,81 @@ func (w *writing) merged(inputs ...*safetensors.Model) (map[string]string, error
 	return metadata, nil
 }
 
-// save writes the tensors, which come from the inputs, to out: a folder where a
-// shard size or the name asks for one, else a file.
-func (w *writing) save(e *env, out string, tensors map[string]safetensors.Tensor, metadata map[string]string, inputs ...*safetensors.Model) error {
-	opts := []safetensors.SaveOption{safetensors.WithMetadata(metadata)}
+// folder says whether out is to be a folder: it is where a shard size or its name
+// asks for one, or else if inclined.
+func (w *writing) folder(out string, inclined bool) bool {
+	switch info, err := os.Stat(out); {
+	case *w.shard != "", strings.HasSuffix(out, "/"), strings.HasSuffix(out, string(os.PathSeparator)):
+		return true
+	case err == nil:
+		return info.IsDir()
+	}
+	return inclined && !strings.HasSuffix(out, ".safetensors")
+}
+
+// An input is a model and the PATH that it came from.
+type input struct {
+	path string
+	*safetensors.Model
+}
+
+// replaces refuses to replace a model in a folder that nobody may have thought
+// of. That of an input was.
+func (w *writing) replaces(out string, inputs []input) error {
+	if *w.force {
+		return nil
+	}
+	m, err := safetensors.OpenModel(out)
+	if errors.Is(err, fs.ErrNotExist) || !isFolder(out) {
+		return nil // or for the library to say
+	}
+	whole := []string{out}
+	if err == nil {
+		m.Close()
+		for name := range m.Shards() {
+			if shardCount(m) == 1 {
+				whole = append(whole, filepath.Join(out, filepath.FromSlash(name)))
+			}
+		}
+	}
+	for _, in := range inputs {
+		for _, path := range whole {
+			if sameFile(path, in.path) || sameFile(path, in.folder()) {
+				return nil
+			}
+		}
+	}
+	return w.command.misuse("%s: the folder %s holds a model, all of which would be replaced: --force does it", w.command.name, show(out))
+}
+
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
+}
+
+// folder returns the folder whose model this is, or "".
+func (in input) folder() string {
+	switch {
+	case isFolder(in.path):
+		return in.path
+	case strings.HasSuffix(in.path, ".json"):
+		return filepath.Dir(in.path)
+	}
+	return ""
+}
+
+// save writes the tensors, which come from the inputs, to the file or folder out.
+func (w *writing) save(e *env, out string, folder bool, tensors map[string]safetensors.Tensor, metadata map[string]string, inputs ...input) error {
 	if strings.HasSuffix(out, ".json") {
 		return w.command.misuse("%s: OUT is a .safetensors file or a folder, got %s", w.command.name, show(out))
 	}
-	folder := w.folder || *w.shard != "" || strings.HasSuffix(out, "/") || strings.HasSuffix(out, string(os.PathSeparator)) || isFolder(out)
+	opts := []safetensors.SaveOption{safetensors.WithMetadata(metadata)}
+	if folder {
+		if err := w.replaces(out, inputs); err != nil {
+			return err
+		}
+	}
 	if *w.shard != "" {
 		n, err := safetensors.ParseSize(*w.shard)
 		if err == nil && n < 1 {
@@ -171,7 +241,7 @@ var errInterrupted = errors.New("interrupted; what was there before is as it was
 
 // interruptible runs save and, on a signal to end, has it fail and clean up by
 // taking its inputs away.
-func interruptible(inputs []*safetensors.Model, save func() error) error {
+func interruptible(inputs []input, save func() error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})

@@ -160,6 +160,32 @@ func TestCopyToFolder(t *testing.T) {
 	require.Equal(t, a, b)
 }
 
+// A folder may hold a model that whoever copies a file into it did not think of.
+func TestFolderInUse(t *testing.T) {
+	in, dir := example(t), t.TempDir()
+	model := filepath.Join(dir, "model")
+	succeeds(t, "split", "--max-shard-size", "8", in, model)
+	before := entries(t, model)
+	other := filepath.Join(model, "other.safetensors")
+	save(t, other, tensors{"x": safetensors.Of([]uint8{1})})
+	for _, args := range [][]string{{"cp", in, model}, {"split", in, model}, {"merge", in, model}, {"cp", other, model + "/"},
+		{"cp", "--dry-run", in, model}} {
+		code, _, errs := call(args...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, errs, "--force")
+		require.ElementsMatch(t, append(before, "other.safetensors"), entries(t, model))
+	}
+	succeeds(t, "cp", "--cast", "BF16", "--include", "*.weight", model, model+"-bf16")
+	require.Equal(t, []string{"model.safetensors"}, entries(t, model+"-bf16"))
+	succeeds(t, "cp", filepath.Join(model, "model.safetensors.index.json"), filepath.Join(dir, "one.safetensors"))
+	succeeds(t, "diff", in, filepath.Join(dir, "one.safetensors"))
+	succeeds(t, "cp", "--metadata", "k=v", filepath.Join(model, "model.safetensors.index.json"), model)
+	require.Equal(t, "v", listed(t, model).Metadata["k"])
+	succeeds(t, "cp", "--force", other, model)
+	succeeds(t, "split", filepath.Join(model, "model.safetensors"), model)
+	require.Len(t, listed(t, model).Tensors, 1)
+}
+
 func TestMerge(t *testing.T) {
 	one := safetensors.Of([]uint8{1})
 	a := saved(t, tensors{"a": one}, safetensors.WithMetadata(map[string]string{"format": "pt", "from": "a"}))
@@ -258,7 +284,7 @@ func TestInterrupt(t *testing.T) {
 	m, err := open(in)
 	require.NoError(t, err)
 	defer m.Close()
-	err = interruptible([]*safetensors.Model{m}, func() error {
+	err = interruptible([]input{{in, m}}, func() error {
 		self, err := os.FindProcess(os.Getpid())
 		require.NoError(t, err)
 		require.NoError(t, self.Signal(os.Interrupt))
