@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -95,9 +97,16 @@ func barChart(title, unit string, groups []group) string {
 	return s.done()
 }
 
-// lineChart draws lines on logarithmic scales.
-func lineChart(title, xlabel, ylabel string, lines []*line) string {
-	const width, height, left, right, top, bottom = 820.0, 460.0, 70.0, 230.0, 48.0, 52.0
+// A scale says how the y axis of a line chart is drawn.
+type scale struct {
+	label string
+	log   bool // else it starts at zero
+	tick  func(float64) string
+}
+
+// lineChart draws lines over a logarithmic x axis.
+func lineChart(title, xlabel string, lines []*line, y scale) string {
+	const width, height, left, right, top, bottom = 820.0, 460.0, 80.0, 230.0, 56.0, 52.0
 	xmin, xmax, ymin, ymax := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, l := range lines {
 		for i := range l.x {
@@ -106,37 +115,32 @@ func lineChart(title, xlabel, ylabel string, lines []*line) string {
 		}
 	}
 	s := newSVG(width, height, title)
-	if !(xmin < xmax) || !(ymin < ymax) {
+	if !(xmin < xmax) || !(ymin <= ymax) {
 		s.text(width/2, height/2, "middle", "", "not measured")
 		return s.done()
 	}
-	xlo, xhi := math.Log10(xmin), math.Log10(xmax)
-	ylo, yhi := math.Floor(math.Log10(ymin)), math.Ceil(math.Log10(ymax))
-	px := func(v float64) float64 { return left + (width-left-right)*(math.Log10(v)-xlo)/(xhi-xlo) }
-	py := func(v float64) float64 { return height - bottom - (height-top-bottom)*(math.Log10(v)-ylo)/(yhi-ylo) }
-
-	for e := ylo; e <= yhi; e++ {
-		y := py(math.Pow(10, e))
-		s.rule(left, y, width-right, y, "#dddddd")
-		s.text(left-8, y+4, "end", "", thousands(math.Pow(10, e)))
+	px := func(v float64) float64 {
+		return left + (width-left-right)*math.Log(v/xmin)/math.Log(xmax/xmin)
+	}
+	py, ticks := y.place(ymin, ymax, top, height-bottom)
+	for _, v := range ticks {
+		s.rule(left, py(v), width-right, py(v), "#dddddd")
+		s.text(left-8, py(v)+4, "end", "", y.tick(v))
 	}
 	for _, x := range longest(lines) {
 		s.rule(px(x), top, px(x), height-bottom, "#eeeeee")
 		s.text(px(x), height-bottom+18, "middle", "", thousands(x))
 	}
 	s.text(left+(width-left-right)/2, height-12, "middle", "", xlabel)
-	s.text(16, top-6, "start", "", ylabel)
+	s.text(16, top-12, "start", "", y.label)
 
-	used := 1
-	ends := []float64{}
-	for _, l := range lines {
+	drawn := slices.DeleteFunc(slices.Clone(lines), func(l *line) bool { return len(l.x) == 0 })
+	colours := map[*line]string{}
+	for _, l := range drawn {
 		colour, stroke := palette[0], 3.0
 		if !l.ours {
-			colour, stroke = palette[used%len(palette)], 1.5
-			used++
-		}
-		if len(l.x) == 0 {
-			continue
+			colour, stroke = palette[1+len(colours)%(len(palette)-1)], 1.5
+			colours[l] = colour
 		}
 		points := make([]string, len(l.x))
 		for i := range l.x {
@@ -145,20 +149,45 @@ func lineChart(title, xlabel, ylabel string, lines []*line) string {
 		}
 		fmt.Fprintf(s, `<polyline points="%s" fill="none" stroke="%s" stroke-width="%.1f"/>`+"\n",
 			strings.Join(points, " "), colour, stroke)
-		// Each line is named at its end; names that would overlap move apart.
-		y := py(l.y[len(l.y)-1])
-		for moved := true; moved; {
-			moved = false
-			for _, other := range ends {
-				if math.Abs(other-y) < 14 {
-					y, moved = other+14.5, true
-				}
-			}
+	}
+	// Each line is named at its end, from the top down; names move down so that
+	// they do not overlap.
+	last := func(l *line) float64 { return py(l.y[len(l.y)-1]) }
+	slices.SortStableFunc(drawn, func(a, b *line) int { return cmp.Compare(last(a), last(b)) })
+	free := 0.0
+	for _, l := range drawn {
+		colour := palette[0]
+		if !l.ours {
+			colour = colours[l]
 		}
-		ends = append(ends, y)
-		fmt.Fprintf(s, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", width-right+10, y+4, colour, html.EscapeString(l.name))
+		at := max(last(l), free)
+		fmt.Fprintf(s, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", width-right+10, at+4, colour, html.EscapeString(l.name))
+		free = at + 15
 	}
 	return s.done()
+}
+
+// place gives where values from low to high go between the pixels top and
+// bottom, and the values to mark.
+func (y scale) place(low, high, top, bottom float64) (func(float64) float64, []float64) {
+	var ticks []float64
+	if y.log {
+		from, to := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+		to = max(to, from+1)
+		for e := from; e <= to; e++ {
+			ticks = append(ticks, math.Pow(10, e))
+		}
+		return func(v float64) float64 { return bottom - (bottom-top)*(math.Log10(v)-from)/(to-from) }, ticks
+	}
+	step := math.Pow(10, math.Floor(math.Log10(high)))
+	for high/step < 4 {
+		step /= 2
+	}
+	to := step * math.Ceil(high/step)
+	for v := 0.0; v <= to; v += step {
+		ticks = append(ticks, v)
+	}
+	return func(v float64) float64 { return bottom - (bottom-top)*v/to }, ticks
 }
 
 // longest gives the x values of the line that has most.

@@ -16,7 +16,7 @@ require (
 	github.com/gomlx/gomlx v0.26.1-0.20260114072028-dd1b582c66f7 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
-	golang.org/x/exp v0.0.0-20260112195511-716be5621a96 // indirect
+	golang.org/x/exp v0.0.0-20261113113407-e3970619a1a4 // indirect
 	golang.org/x/sys v0.50.0 // indirect
 	k8s.io/klog/v2 v2.130.1 // indirect
 )

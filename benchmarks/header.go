@@ -117,13 +117,13 @@ func headerGrowth(s *settings, p *peers, r *report) error {
 				order = append(order, lines[one.name])
 			}
 			if one.ok() {
-				lines[one.name].add(float64(n), one.median()/1e3)
+				lines[one.name].add(float64(n), one.median())
 			}
 		}
 	}
 	r.chart("header", "Time to parse a header by number of tensors",
-		lineChart("Time to parse a header", "tensors", "microseconds", order))
-	r.lines("tensors", "µs", order)
+		lineChart("Time to parse a header", "tensors", order, scale{"time", true, duration}))
+	r.lines("tensors", order, duration)
 	return nil
 }
 

@@ -174,8 +174,8 @@ func loadGrowth(s *settings, r *report, name string, data int64) error {
 	}
 	lines := []*line{oursLine, rawLine}
 	r.chart("load-goroutines", "Speed of reading by number of goroutines",
-		lineChart("Reading by number of goroutines", "goroutines", "GB/s", lines))
-	r.lines("goroutines", "GB/s", lines)
+		lineChart("Reading by number of goroutines", "goroutines", lines, scale{"GB/s", false, short3}))
+	r.lines("goroutines", lines, func(v float64) string { return short3(v) + " GB/s" })
 	return nil
 }
 

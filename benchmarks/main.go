@@ -26,6 +26,7 @@ var topics = []struct {
 	{"open", openTopic},
 	{"load", loadTopic},
 	{"save", saveTopic},
+	{"convert", convertTopic},
 }
 
 func main() {

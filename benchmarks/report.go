@@ -142,10 +142,10 @@ func (r *report) results(title string, all []*series, base *series, moved int64)
 }
 
 // lines writes what a line chart shows as a table.
-func (r *report) lines(xlabel, unit string, lines []*line) {
+func (r *report) lines(xlabel string, lines []*line, write func(float64) string) {
 	head := []string{xlabel}
 	for _, l := range lines {
-		head = append(head, l.name+", "+unit)
+		head = append(head, l.name)
 	}
 	var rows [][]string
 	for _, x := range longest(lines) {
@@ -154,7 +154,7 @@ func (r *report) lines(xlabel, unit string, lines []*line) {
 			cell := ""
 			for i := range l.x {
 				if l.x[i] == x {
-					cell = short3(l.y[i])
+					cell = write(l.y[i])
 				}
 			}
 			row = append(row, cell)
