@@ -159,6 +159,8 @@ func TestSliceOfFunc(t *testing.T) {
 		n, err := s.WriteTo(&stuckWriter{1 << 19, stop})
 		require.ErrorIs(t, err, stop)
 		require.EqualValues(t, 1<<19, n)
+		_, err = s.WriteTo(&stuckWriter{1 << 19, nil})
+		require.ErrorIs(t, err, io.ErrShortWrite)
 
 		fail = errors.New("no more")
 		_, err = s.Bytes()

@@ -86,10 +86,10 @@ func (t Tensor) Slice(ranges ...Range) (Tensor, error) {
 // 8 bits are cast to some that can be sliced anywhere.
 func (s castSource) slice(shape []int, ranges []Range) (Tensor, error) {
 	in, err := s.in.Reshape(shape...)
-	if err != nil {
-		return Tensor{}, err
+	if err == nil {
+		in, err = in.Slice(ranges...)
 	}
-	if in, err = in.Slice(ranges...); err != nil {
+	if err != nil {
 		return Tensor{}, err
 	}
 	return in.Cast(s.to)
@@ -103,7 +103,10 @@ var nothing source = bytesSource{}
 // product below overflows.
 func (t Tensor) pick(shape []int, ranges []Range) (Tensor, error) {
 	var room [8]dim
-	dims := append(room[:0], make([]dim, len(shape))...)
+	dims := room[:min(len(shape), len(room))]
+	if len(shape) > len(room) {
+		dims = make([]dim, len(shape))
+	}
 	bits := uint64(t.dtype.Bits())
 
 	whole := gather{base: t.src, off: t.off, run: t.size}
