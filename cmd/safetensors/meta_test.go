@@ -52,7 +52,7 @@ func TestMeta(t *testing.T) {
 	require.Equal(t, "null\n", succeeds(t, "meta", "get", file))
 	succeeds(t, "verify", file)
 	for _, tt := range listed(t, file).Tensors {
-		require.Equal(t, []int{2}, tt.Shape)
+		require.Equal(t, []int64{2}, tt.Shape)
 	}
 }
 

@@ -242,7 +242,7 @@ func TestRepair(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	for name, want := range map[string]string{
 		"trailing_1_byte.safetensors":     "dropped 1 byte after the last tensor\n",
-		"gap_between.safetensors":         "closed holes of 4 bytes between tensors\n",
+		"gap_between.safetensors":         "closed holes of 4 bytes",
 		"empty_object_padded.safetensors": "nothing to repair\n",
 	} {
 		in := filepath.Join(shared, name)
