@@ -93,7 +93,9 @@ func (e *env) report(err error) int {
 // complain prints an error. One that joins several has a line for each.
 func (e *env) complain(err error) {
 	for line := range strings.SplitSeq(err.Error(), "\n") {
-		fmt.Fprintf(e.stderr, "safetensors: %s\n", printable(strings.TrimPrefix(line, "safetensors: ")))
+		// The library begins with its name too, at each of its layers.
+		line = strings.ReplaceAll(strings.TrimPrefix(line, "safetensors: "), ": safetensors: ", ": ")
+		fmt.Fprintf(e.stderr, "safetensors: %s\n", printable(line))
 	}
 }
 
