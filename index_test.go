@@ -95,7 +95,7 @@ func TestReadIndexRefuses(t *testing.T) {
 		`{"weight_map":{},"x":01}`:                                 "want",
 		`{"weight_map":{},"x":1.}`:                                 "want",
 		`{"weight_map":{},"x":+1}`:                                 "want",
-		`{"weight_map":{},"x":1e999}`:                              "a number that a float64 can hold",
+		`{"weight_map":{},"x":1e999}`:                              "want a number",
 		`{"weight_map":{},"x":NaN}`:                                "want",
 		`{"weight_map":{},"x":nul}`:                                "want",
 		`{"weight_map":{},"x":nulls}`:                              "want",

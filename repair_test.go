@@ -3,8 +3,10 @@ package safetensors_test
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -143,6 +145,9 @@ func TestRepairOfAllCases(t *testing.T) {
 	for _, c := range cases.FileCases {
 		out := filepath.Join(t.TempDir(), "out")
 		changes, err := safetensors.Repair(filepath.Join("testdata", c.File), out)
+		if strconv.IntSize == 32 && errors.Is(err, safetensors.ErrSizeOverflow) {
+			continue // a dimension over the largest int
+		}
 		if c.Expectation == "accept" {
 			require.NoError(t, err, c.ID)
 			f, err := safetensors.Open(out)
