@@ -203,7 +203,7 @@ func (cw *castWriter) convert(b []byte) error {
 	group := c.group()
 	n := int64(len(b)) / c.bytesFrom(group) * group
 	out := cw.out[:c.bytesTo(n)]
-	if bad := c.run(out, b); bad >= 0 {
+	if bad := c.run(out, b, false); bad >= 0 {
 		return c.valueError(b, bad, cw.first)
 	}
 	cw.first += n

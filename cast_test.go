@@ -119,7 +119,7 @@ func TestCastEveryWay(t *testing.T) {
 
 // Tensors of many blocks, which several goroutines convert.
 func TestCastLarge(t *testing.T) {
-	const n = 3<<20 + 8
+	const n = 4<<20 + 8 // more than fits the caches, as float32
 	data := noise(2 * n)
 	want := make([]byte, 4*n)
 	for i := range n {
@@ -140,6 +140,11 @@ func TestCastLarge(t *testing.T) {
 		values, err := safetensors.Values[float32](in)
 		require.NoError(t, err)
 		got, err = safetensors.Of(values).Bytes()
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), how)
+		values, err = safetensors.AppendFloat32(make([]float32, 1, n+1), in) // at an odd address
+		require.NoError(t, err)
+		got, err = safetensors.Of(values[1:]).Bytes()
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(want, got), how)
 		p := make([]byte, 2<<20)

@@ -252,7 +252,7 @@ func testPair(t *testing.T, from, to DType) {
 	require.NotEmpty(t, fit)
 	src := codes(from, fit)
 	dst := make([]byte, c.bytesTo(int64(len(fit))))
-	require.Equal(t, -1, c.run(dst, src), "%s to %s", from, to)
+	require.Equal(t, -1, c.run(dst, src, false), "%s to %s", from, to)
 	for i, code := range fit {
 		n := numberOf(from, code)
 		want, nan, _ := n.as(to)
@@ -269,7 +269,7 @@ func testPair(t *testing.T, from, to DType) {
 		at := rand.IntN(len(fit))
 		old := codeAt(src, from, at)
 		putCode(src, from, at, code)
-		if got := c.run(dst, src); got != at {
+		if got := c.run(dst, src, false); got != at {
 			t.Fatalf("%s to %s: %#x (%v) at %d should be refused, got %d", from, to, code, numberOf(from, code).x, at, got)
 		}
 		putCode(src, from, at, old)
@@ -285,7 +285,7 @@ func TestConvertKeepsBits(t *testing.T) {
 			src[i] = byte(rand.Uint32())
 		}
 		dst := make([]byte, len(src))
-		require.Equal(t, -1, c.run(dst, src))
+		require.Equal(t, -1, c.run(dst, src, false))
 		require.Equal(t, src, dst)
 	}
 }

@@ -13,9 +13,10 @@ import (
 var le = binary.LittleEndian
 
 // bf16ToF32 moves each element to the upper half of a float32, NaNs included:
-// four elements a word, a few words at a time.
-func bf16ToF32(dst, src []byte) {
-	n := bf16ToF32Vector(dst, src)
+// four elements a word, a few words at a time. Where far is true, dst is not
+// worth keeping in the caches.
+func bf16ToF32(dst, src []byte, far bool) {
+	n := bf16ToF32Vector(dst, src, far)
 	src, dst = src[n:], dst[2*n:]
 	for len(src) >= 32 && len(dst) >= 64 {
 		s, d := (*[32]byte)(src), (*[64]byte)(dst)
@@ -64,9 +65,9 @@ func bf16Of(x uint32) uint16 {
 }
 
 // f16ToF32 looks up large amounts: the table takes longer to make than small
-// ones take.
-func f16ToF32(dst, src []byte) {
-	n := f16ToF32Vector(dst, src)
+// ones take. Where far is true, dst is not worth keeping in the caches.
+func f16ToF32(dst, src []byte, far bool) {
+	n := f16ToF32Vector(dst, src, far)
 	src, dst = src[n:], dst[2*n:]
 	if len(src) >= 64<<10 {
 		t := f16Table()
@@ -167,7 +168,16 @@ type decodeTable [256]uint32
 var decodeTables = perDType(func(d DType) *decodeTable {
 	var t decodeTable
 	for code := range 1 << d.Bits() {
-		t[code] = math.Float32bits(decodeNarrow(d, uint16(code)))
+		x := float32(code)
+		switch dtypes[d].class {
+		case classFloat:
+			x = decodeNarrow(d, uint16(code))
+		case classInt:
+			x = float32(int8(code))
+		case classBool:
+			x = min(x, 1)
+		}
+		t[code] = math.Float32bits(x)
 	}
 	return &t
 })

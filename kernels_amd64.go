@@ -11,8 +11,20 @@ const vectorBlock = 16 // elements
 
 var hasVector = cpu.X86.HasAVX2 && cpu.X86.HasF16C
 
-func bf16ToF32Vector(dst, src []byte) int { return vector(bf16ToF32AVX2, dst, src, 4, 2) }
-func f16ToF32Vector(dst, src []byte) int  { return vector(f16ToF32AVX2, dst, src, 4, 2) }
+func bf16ToF32Vector(dst, src []byte, far bool) int {
+	if far && addressOf(dst)%32 == 0 {
+		return vector(bf16ToF32Far, dst, src, 4, 2)
+	}
+	return vector(bf16ToF32AVX2, dst, src, 4, 2)
+}
+
+func f16ToF32Vector(dst, src []byte, far bool) int {
+	if far && addressOf(dst)%32 == 0 {
+		return vector(f16ToF32Far, dst, src, 4, 2)
+	}
+	return vector(f16ToF32AVX2, dst, src, 4, 2)
+}
+
 func f32ToBF16Vector(dst, src []byte) int { return vector(f32ToBF16AVX2, dst, src, 2, 4) }
 func f32ToF16Vector(dst, src []byte) int  { return vector(f32ToF16AVX2, dst, src, 2, 4) }
 
@@ -31,7 +43,13 @@ func vector(kernel func(dst, src []byte), dst, src []byte, to, from int) int {
 func bf16ToF32AVX2(dst, src []byte)
 
 //go:noescape
+func bf16ToF32Far(dst, src []byte)
+
+//go:noescape
 func f16ToF32AVX2(dst, src []byte)
+
+//go:noescape
+func f16ToF32Far(dst, src []byte)
 
 //go:noescape
 func f32ToBF16AVX2(dst, src []byte)

@@ -27,6 +27,32 @@ loop:
 done:
 	RET
 
+// func bf16ToF32Far(dst, src []byte)
+// It is bf16ToF32AVX2, but writes past the caches. dst is at a multiple of 32.
+TEXT ·bf16ToF32Far(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ src_base+24(FP), SI
+	MOVQ src_len+32(FP), CX
+	SHRQ $5, CX
+	JZ   done
+
+loop:
+	VPMOVZXWD (SI), Y0
+	VPMOVZXWD 16(SI), Y1
+	VPSLLD    $16, Y0, Y0
+	VPSLLD    $16, Y1, Y1
+	VMOVNTDQ  Y0, (DI)
+	VMOVNTDQ  Y1, 32(DI)
+	ADDQ      $32, SI
+	ADDQ      $64, DI
+	DECQ      CX
+	JNZ       loop
+	SFENCE
+	VZEROUPPER
+
+done:
+	RET
+
 // func f16ToF32AVX2(dst, src []byte)
 TEXT ·f16ToF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), DI
@@ -44,6 +70,30 @@ loop:
 	ADDQ      $64, DI
 	DECQ      CX
 	JNZ       loop
+	VZEROUPPER
+
+done:
+	RET
+
+// func f16ToF32Far(dst, src []byte)
+// It is f16ToF32AVX2, but writes past the caches. dst is at a multiple of 32.
+TEXT ·f16ToF32Far(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), DI
+	MOVQ src_base+24(FP), SI
+	MOVQ src_len+32(FP), CX
+	SHRQ $5, CX
+	JZ   done
+
+loop:
+	VCVTPH2PS (SI), Y0
+	VCVTPH2PS 16(SI), Y1
+	VMOVNTPS  Y0, (DI)
+	VMOVNTPS  Y1, 32(DI)
+	ADDQ      $32, SI
+	ADDQ      $64, DI
+	DECQ      CX
+	JNZ       loop
+	SFENCE
 	VZEROUPPER
 
 done:

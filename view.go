@@ -174,6 +174,9 @@ func appendValues[T Element](dst []T, t Tensor) ([]T, error) {
 	if n > int64(math.MaxInt/8-len(dst)) {
 		return dst, t.errorf("%w: %d elements do not fit the memory of this platform", ErrRange, n)
 	}
+	if size := n * int64(to.Bits()) / 8; size >= blockSize && cap(dst) == 0 {
+		dst = sliceOf[T](hugeBytes(int(size)))[:0]
+	}
 	long := slices.Grow(dst, int(n))[:len(dst)+int(n)]
 	b := bytesOf(long[len(dst):])
 	if err := c.fill(b, t, 0); err != nil {
