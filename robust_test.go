@@ -251,7 +251,11 @@ func TestHeaderMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, opts := range [][]Option{nil, {WithCompat()}} {
 				var spent [2]float64
-				for i, size := range []int{1 << 20, 2 << 20} {
+				unit := 1 << 20
+				if testing.Short() {
+					unit = 1 << 18
+				}
+				for i, size := range []int{unit, 2 * unit} {
 					data := withLength(c.header(size))
 					require.InDelta(t, size, len(data), 5000)
 					spent[i] = float64(allocated(func() {

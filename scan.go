@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
-	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -313,7 +312,9 @@ func (s *scanner) shape(p int) (int, error) {
 // each has its comma but the last. So it is done once, and a header of little
 // but dimensions costs no more than they take.
 func (s *scanner) growDims(p int) {
-	s.dims = slices.Grow(s.dims, bytes.Count(s.buf[p:s.end], []byte(","))+1)
+	dims := make([]int, len(s.dims), len(s.dims)+bytes.Count(s.buf[p:s.end], []byte(","))+1)
+	copy(dims, s.dims)
+	s.dims = dims
 }
 
 func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
