@@ -177,7 +177,7 @@ func TestHeaderMemory(t *testing.T) {
 		return func(i int) string { return fmt.Sprintf(`"%x":`+format+",", append([]any{i}, last...)...) }
 	}
 	// Go's maps take several times what the shortest keys do.
-	const small, maps = 6, 13
+	const small, maps = 6, 16
 	for _, c := range []struct {
 		name   string
 		most   float64 // bytes allocated for each byte of header
