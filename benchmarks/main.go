@@ -99,9 +99,10 @@ func run() error {
 		}
 		p.rust.stop()
 		p.python.stop()
-	}
-	if err := r.write(*out, describe(dir), p, s); err != nil {
-		return err
+		// After each topic, so that a failure later on loses nothing.
+		if err := r.write(*out, describe(dir), p, s); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintln(os.Stderr, "wrote", filepath.Join(*out, "benchmarks.md"))
 	if r.failed {
