@@ -151,7 +151,7 @@ func ReadHeader(r io.Reader, opts ...Option) (*Header, error) {
 	if sized, ok := r.(interface{ Len() int }); ok && int64(sized.Len()) >= n {
 		room = n
 	}
-	buf := make([]byte, room+scanPad)
+	buf := headerBytes(room)
 	have := 0
 	for {
 		m, err := io.ReadFull(r, buf[have:len(buf)-scanPad])
@@ -165,10 +165,17 @@ func ReadHeader(r io.Reader, opts ...Option) (*Header, error) {
 		if int64(have) == n {
 			return parseHeader(buf, have, -1, o)
 		}
-		grown := make([]byte, min(n, 8*int64(have))+scanPad)
+		grown := headerBytes(min(n, 8*int64(have)))
 		copy(grown, buf[:have])
 		buf = grown
 	}
+}
+
+// headerBytes returns room for n bytes of header, with the padding after it.
+func headerBytes(n int64) []byte {
+	buf := uncleared(int(n) + scanPad)
+	clear(buf[n:])
+	return buf
 }
 
 // readFailure tells an end of the file, which short describes, from a failed read.
@@ -195,7 +202,7 @@ func readHeader(r io.ReaderAt, size int64, o options) (*Header, error) {
 	if err != nil {
 		return nil, err
 	}
-	buf := make([]byte, n+scanPad)
+	buf := headerBytes(n)
 	if err := readFullAt(r, buf[:n], 8); err != nil {
 		return nil, fmt.Errorf("safetensors: reading the header: %w", err)
 	}

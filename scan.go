@@ -108,7 +108,7 @@ func (s *scanner) finish(p int) error {
 // an allocation more, and none is larger than the header can justify: no entry
 // is shorter than 50 bytes.
 func (s *scanner) reserve() {
-	const sample, shortest = 1 << 16, 50
+	const sample, shortest = 1 << 14, 50
 	head := s.buf[:min(s.end, sample)]
 	braces, commas := bytes.Count(head, []byte("{")), bytes.Count(head, []byte(","))
 	scale := float64(s.end) / float64(len(head)) * 1.02
