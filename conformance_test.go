@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,11 +61,19 @@ var cases = func() (c struct {
 	if err == nil {
 		err = json.Unmarshal(b, &c)
 	}
+	var wide *json.UnmarshalTypeError
+	if errors.As(err, &wide) && math.MaxInt == math.MaxInt32 {
+		err = nil // see tooWide; the rest was read
+	}
 	if err != nil {
 		panic(err)
 	}
 	return c
 }()
+
+// tooWide is the one case with a dimension that an int of 32 bits cannot hold,
+// which is refused there.
+func tooWide(c fileCase) bool { return c.ID == "zero_then_huge" && math.MaxInt == math.MaxInt32 }
 
 // opened opens one file in every way there is.
 func opened(t *testing.T, name string, opts ...safetensors.Option) map[string]func() (*safetensors.File, error) {
@@ -89,6 +99,10 @@ func TestFileCases(t *testing.T) {
 			name := filepath.Join("testdata", c.File)
 			for how, open := range opened(t, name) {
 				f, err := open()
+				if tooWide(c) {
+					require.ErrorIs(t, err, safetensors.ErrSizeOverflow, how)
+					continue
+				}
 				if c.Expectation == "reject" {
 					require.Error(t, err, how)
 					var fe *safetensors.FormatError
@@ -112,7 +126,7 @@ func TestFileCasesCompat(t *testing.T) {
 	for _, c := range cases.FileCases {
 		for how, open := range opened(t, filepath.Join("testdata", c.File), safetensors.WithCompat()) {
 			f, err := open()
-			require.Equal(t, c.Reference == "accept", err == nil, "%s by %s: %v", c.ID, how, err)
+			require.Equal(t, c.Reference == "accept" && !tooWide(c), err == nil, "%s by %s: %v", c.ID, how, err)
 			if err == nil {
 				if c.Expectation == "accept" {
 					sameTensors(t, c, f)

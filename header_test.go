@@ -336,7 +336,11 @@ func (c *counted) Read(p []byte) (int, error) {
 
 func TestReadHeaderReaders(t *testing.T) {
 	small := file(`{"__metadata__":{"k":"v"},"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}`, 7)
-	large := modelHeader(3000) // several steps of growth
+	var many strings.Builder
+	for i := range 10_000 { // several steps of growth
+		fmt.Fprintf(&many, `"model.layers.%d.weight":{"dtype":"U8","shape":[1],"data_offsets":[%d,%d]},`, i, i, i+1)
+	}
+	large := file("{" + strings.TrimSuffix(many.String(), ",") + "}")
 	for _, data := range [][]byte{small, large} {
 		want, err := safetensors.ReadHeader(bytes.NewReader(data))
 		require.NoError(t, err)
