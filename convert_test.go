@@ -165,9 +165,7 @@ func inputs(from, to DType) (list []uint64) {
 		x >>= rand.IntN(64)
 		list = append(list, x&(1<<(from.Bits()-1)<<1-1), -x&(1<<(from.Bits()-1)<<1-1))
 	}
-	for _, x := range []uint64{0, 1, 1 << (from.Bits() - 1), 1<<(from.Bits()-1) - 1, 1<<(from.Bits()-1)<<1 - 1} {
-		list = append(list, x)
-	}
+	list = append(list, 0, 1, 1<<(from.Bits()-1), 1<<(from.Bits()-1)-1, 1<<(from.Bits()-1)<<1-1)
 	add := func(f float64) {
 		for _, f := range []float64{f, -f} {
 			switch from {
