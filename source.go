@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"runtime/debug"
+	"slices"
 )
 
 // blockSize is how much the library moves at once where it has to go through
@@ -220,12 +221,14 @@ func allBytes(s source, off, n int64) ([]byte, error) {
 	if n > math.MaxInt {
 		return nil, fmt.Errorf("%w: %d bytes do not fit the memory of this platform", ErrRange, n)
 	}
-	if _, ok := s.(funcSource); ok {
+	if _, ok := bottom(s).(funcSource); ok {
 		// Made in one go; a function that does not write what it should must not
 		// cost what the shape claims.
 		var b bytes.Buffer
-		_, err := s.writeTo(&b, off, n)
-		return b.Bytes(), err
+		if _, err := s.writeTo(&b, off, n); err != nil {
+			return nil, err
+		}
+		return slices.Clip(b.Bytes()), nil
 	}
 	if n > 16*blockSize {
 		// Memory for what is not there would be had for nothing.
@@ -234,7 +237,10 @@ func allBytes(s source, off, n int64) ([]byte, error) {
 		}
 	}
 	b := make([]byte, n)
-	return b, s.read(b, off)
+	if err := s.read(b, off); err != nil {
+		return nil, err
+	}
+	return b, nil
 }
 
 // guard calls fn, in which a fault in mem is the error ErrFault instead of the
