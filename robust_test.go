@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -14,6 +15,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// ExecEnv names the emulator that runs the test binary, as go test's -exec does,
+// where the system cannot run it.
+const ExecEnv = "SAFETENSORS_TEST_EXEC"
+
+// ChildProcess returns a command that runs the test binary once more.
+func ChildProcess(args ...string) *exec.Cmd {
+	args = append(append(strings.Fields(os.Getenv(ExecEnv)), os.Args[0]), args...)
+	return exec.Command(args[0], args[1:]...)
+}
 
 // goodFiles are small files that use much of the format.
 func goodFiles(t *testing.T) map[string][]byte {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -233,7 +232,7 @@ func TestSaveModelKilled(t *testing.T) {
 	at := version(0)
 	during := 0
 	for round := range rounds {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestSaveModelKilled$")
+		cmd := ChildProcess("-test.run=^TestSaveModelKilled$")
 		cmd.Env = append(os.Environ(), crashEnv+"="+dir, fmt.Sprintf("%s_FROM=%d", crashEnv, (int(at)+1)%252))
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)

@@ -2,7 +2,6 @@ package safetensors
 
 import (
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -32,7 +31,7 @@ func TestSaveModelOverTheFileSizeLimit(t *testing.T) {
 		requireFull(t, dir, 1<<20, syscall.EFBIG)
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestSaveModelOverTheFileSizeLimit$", "-test.v")
+	cmd := ChildProcess("-test.run=^TestSaveModelOverTheFileSizeLimit$", "-test.v")
 	cmd.Env = append(os.Environ(), limitEnv+"="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
