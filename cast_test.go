@@ -72,7 +72,10 @@ func TestCastEveryWay(t *testing.T) {
 		{safetensors.F6E3M2, safetensors.F64, safetensors.F4},
 		{safetensors.U16, safetensors.BF16, safetensors.C64},
 	} {
-		const n = 12_000
+		n := 12_000
+		if testing.Short() {
+			n = 2_400
+		}
 		data := noise(n * c.from.Bits() / 8)
 		var want []byte
 		for how, in := range everySource(t, c.from, []int{n / 100, 100}, data) {
@@ -358,6 +361,9 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // Saving a cast costs a few MiB, however large it is.
 func TestCastMemory(t *testing.T) {
+	if raceDetector {
+		t.Skip("the race detector has pools forget what they hold")
+	}
 	size := 256 << 20
 	if testing.Short() {
 		size = 64 << 20

@@ -156,36 +156,59 @@ func appendValues[T Element](dst []T, t Tensor) ([]T, error) {
 	if err := t.usable(); err != nil {
 		return dst, err
 	}
-	if _, ok := t.src.(funcSource); ok {
-		// A function that does not write what it should must not cost what the
-		// shape claims.
-		b, err := t.Bytes()
-		if err != nil {
-			return dst, err
-		}
-		t = New(t.dtype, t.shape, b)
-	}
 	to := dtypeFor[T]()
 	c, err := newConversion(t.dtype, to)
 	if err != nil {
 		return dst, err
 	}
-	n := t.Len()
+	n, size := t.Len(), int64(to.Bits()/8)
 	if n > int64(math.MaxInt/8-len(dst)) {
 		return dst, t.errorf("%w: %d elements do not fit the memory of this platform", ErrRange, n)
 	}
-	if size := n * int64(to.Bits()) / 8; size >= blockSize && cap(dst) == 0 {
-		dst = sliceOf[T](hugeBytes(int(size)))[:0]
+	var long []T
+	if _, made := bottom(t.src).(funcSource); made {
+		// A function that does not write what it should must not cost what the
+		// shape claims.
+		g := grower[T]{dst, size}
+		_, err = c.stream(&g, t, 0, n*size)
+		long = g.s
+	} else if err = t.there(); err == nil {
+		if n*size >= blockSize && cap(dst) == 0 {
+			dst = sliceOf[T](hugeBytes(int(n * size)))[:0]
+		}
+		long = slices.Grow(dst, int(n))[:len(dst)+int(n)]
+		err = c.fill(bytesOf(long[len(dst):]), t, 0)
 	}
-	long := slices.Grow(dst, int(n))[:len(dst)+int(n)]
-	b := bytesOf(long[len(dst):])
-	if err := c.fill(b, t, 0); err != nil {
+	if err != nil {
 		return dst, err
 	}
 	if bigEndian {
-		swapBytes(b, to)
+		swapBytes(bytesOf(long[len(dst):]), to)
 	}
 	return long, nil
+}
+
+// there reads the last byte of a large tensor, so that memory for what is not
+// there is not asked for.
+func (t Tensor) there() error {
+	if t.size <= 16*blockSize {
+		return nil
+	}
+	var last [1]byte
+	return t.src.read(last[:], t.off+t.size-1)
+}
+
+// A grower appends what is written to it, which is whole elements.
+type grower[T Element] struct {
+	s    []T
+	size int64 // bytes of a T
+}
+
+func (g *grower[T]) Write(b []byte) (int, error) {
+	have := len(g.s)
+	n := len(b) / int(g.size)
+	g.s = slices.Grow(g.s, n)[:have+n]
+	return copy(bytesOf(g.s[have:]), b), nil
 }
 
 // swapBytes turns each number in b around: from the file's byte order to that
