@@ -392,7 +392,8 @@ func TestReadHeaderReaders(t *testing.T) {
 	require.ErrorIs(t, err, iotest.ErrTimeout)
 }
 
-// The limit is checked before anything else about the header.
+// The limit is checked before anything else about the header. header_100000 is
+// a length at which readers that fetch a first part have cut it.
 func TestHeaderLimit(t *testing.T) {
 	exact := func(n int) []byte { return file("{}" + strings.Repeat(" ", n-2)) }
 	require.Equal(t, safetensors.Kind(""), kindOf(t, exact(100_000)))

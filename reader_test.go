@@ -29,6 +29,7 @@ func saveTemp(t *testing.T, tensors map[string]safetensors.Tensor) string {
 	return name
 }
 
+// open_directory, among others.
 func TestOpenWhatIsNoFile(t *testing.T) {
 	dir := t.TempDir()
 	_, err := safetensors.Open(filepath.Join(dir, "missing.safetensors"))
@@ -262,6 +263,7 @@ func TestAgainstExpMmap(t *testing.T) {
 	require.NotZero(t, read)
 }
 
+// use_after_close: an error from every call that needs the file.
 func TestClose(t *testing.T) {
 	name := saveTemp(t, someTensors())
 	for how, open := range opened(t, name) {
@@ -437,7 +439,7 @@ func readUntilClosed(f *safetensors.File, tensors map[string]safetensors.Tensor,
 	}
 }
 
-// Many goroutines read one file without any lock of theirs.
+// concurrent_reads: many goroutines read one file without any lock of theirs.
 func TestConcurrentReads(t *testing.T) {
 	want := someTensors()
 	name := saveTemp(t, want)

@@ -320,6 +320,7 @@ func tensorsHeader(n int, begin func(i int) int) []byte {
 	return append(b, '}')
 }
 
+// tensors_1m: memory is a small multiple of the header.
 func TestMillionTensors(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a header of 80 MB")
