@@ -595,9 +595,7 @@ func TestValuesFault(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" && runtime.GOOS != "freebsd" {
 		t.Skip("a mapped file cannot be cut short here")
 	}
-	if testing.Short() {
-		t.Skip("not with -short: emulators of processors do not say where a fault was")
-	}
+	needFaults(t)
 	name := saved(t, map[string]safetensors.Tensor{
 		"w":    safetensors.New(safetensors.BF16, []int{4 << 20}, make([]byte, 8<<20)),
 		"bool": safetensors.New(safetensors.Bool, []int{1 << 20}, make([]byte, 1<<20)),
