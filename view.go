@@ -173,10 +173,11 @@ func appendValues[T Element](dst []T, t Tensor) ([]T, error) {
 		_, err = c.stream(&g, t, 0, n*size)
 		long = g.s
 	} else if err = t.there(); err == nil {
+		long = dst
 		if n*size >= blockSize && cap(dst) == 0 {
-			dst = sliceOf[T](hugeBytes(int(n * size)))[:0]
+			long = sliceOf[T](hugeBytes(int(n * size)))[:0]
 		}
-		long = slices.Grow(dst, int(n))[:len(dst)+int(n)]
+		long = slices.Grow(long, int(n))[:len(dst)+int(n)]
 		err = c.fill(bytesOf(long[len(dst):]), t, 0)
 	}
 	if err != nil {
@@ -188,10 +189,10 @@ func appendValues[T Element](dst []T, t Tensor) ([]T, error) {
 	return long, nil
 }
 
-// there reads the last byte of a large tensor, so that memory for what is not
-// there is not asked for.
+// there reads the last byte of a large tensor of [FromReaderAt], so that memory
+// for what is not there is not asked for.
 func (t Tensor) there() error {
-	if t.size <= 16*blockSize {
+	if _, claimed := bottom(t.src).(readerSource); !claimed || t.size <= 16*blockSize {
 		return nil
 	}
 	var last [1]byte
