@@ -113,9 +113,9 @@ func quote(s string) string {
 	return strconv.Quote(s[:cut]) + "… (" + strconv.Itoa(len(s)) + " bytes)"
 }
 
-// quoteName leaves a usual file name as it is.
+// quoteName leaves a usual file name as it is, the backslashes of Windows too.
 func quoteName(s string) string {
-	if q := strconv.Quote(s); q[1:len(q)-1] != s {
+	if q := strconv.Quote(s); strings.ReplaceAll(q[1:len(q)-1], `\\`, `\`) != s {
 		return q
 	}
 	return s

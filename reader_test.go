@@ -55,6 +55,23 @@ func TestOpenWhatIsNoFile(t *testing.T) {
 	require.ErrorIs(t, err, safetensors.ErrFileTooShort)
 }
 
+// Names of files are told as they are, unless they could garble the message.
+func TestFileNamesInErrors(t *testing.T) {
+	for name, want := range map[string]string{
+		"dir/model.safetensors":         "dir/model.safetensors",
+		`C:\models\new\x.safetensors`:   `C:\models\new\x.safetensors`,
+		`\\server\share\日本.safetensors`: `\\server\share\日本.safetensors`,
+		"two\nlines":                    `"two\nlines"`,
+		"C:\\two\nlines":               `"C:\\two\nlines"`,
+		"\x1b[31m":                      `"\x1b[31m"`,
+		"not \xff UTF-8":                `"not \xff UTF-8"`,
+		`a "quoted" name`:               `"a \"quoted\" name"`,
+	} {
+		err := &safetensors.FormatError{Kind: safetensors.ErrBadOffsets, File: name, Offset: -1}
+		require.Equal(t, "safetensors: "+want+": bad-offsets", err.Error())
+	}
+}
+
 // oddReaderAt changes what an io.ReaderAt returns.
 type oddReaderAt struct {
 	io.ReaderAt

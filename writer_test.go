@@ -574,7 +574,8 @@ func TestSaveInPlace(t *testing.T) {
 		f, err := safetensors.Open(name, opts...)
 		require.NoError(t, err)
 		link := filepath.Join(dir, "link")
-		if os.Symlink("x.safetensors", link) == nil {
+		_ = os.Symlink("x.safetensors", link)
+		if _, err := os.Lstat(link); err == nil { // not every system has links
 			require.ErrorContains(t, safetensors.Save(link, maps.Collect(f.All()), safetensors.WithInPlace()), "comes from that file")
 			require.NoError(t, os.Remove(link))
 		}
