@@ -62,7 +62,7 @@ func TestFileNamesInErrors(t *testing.T) {
 		`C:\models\new\x.safetensors`:   `C:\models\new\x.safetensors`,
 		`\\server\share\日本.safetensors`: `\\server\share\日本.safetensors`,
 		"two\nlines":                    `"two\nlines"`,
-		"C:\\two\nlines":               `"C:\\two\nlines"`,
+		"C:\\two\nlines":                `"C:\\two\nlines"`,
 		"\x1b[31m":                      `"\x1b[31m"`,
 		"not \xff UTF-8":                `"not \xff UTF-8"`,
 		`a "quoted" name`:               `"a \"quoted\" name"`,
