@@ -207,6 +207,11 @@ func (c *choice) open(opts []Option) (*Model, error) {
 // openFiles opens files that have no index.
 func openFiles(path string, files []string, opts []Option) (*Model, error) {
 	m := &Model{path: path}
+	if files[0] != path { // they were found in a folder
+		if err := m.checkNumbers(files); err != nil {
+			return nil, err
+		}
+	}
 	if len(files) == 1 {
 		f, err := Open(files[0], opts...)
 		if err != nil {
@@ -214,9 +219,6 @@ func openFiles(path string, files []string, opts []Option) (*Model, error) {
 		}
 		m.shards, m.order = []shard{{filepath.Base(files[0]), f}}, []int32{0}
 		return m, nil
-	}
-	if err := m.checkNumbers(files); err != nil {
-		return nil, err
 	}
 	for _, f := range files {
 		m.shards = append(m.shards, shard{name: filepath.Base(f)})
@@ -277,13 +279,19 @@ func (m *Model) checkNumbers(files []string) error {
 			continue
 		}
 		var missing []string
-		for i := 1; i <= n && len(missing) <= mostListed; i++ {
+		for i := 1; i <= n && len(missing) < mostListed; i++ {
 			if name := fmt.Sprintf("%s-%05d-of-%s%s", set[0], i, set[1], fileSuffix); !there[name] {
 				missing = append(missing, name)
 			}
 		}
+		if missing == nil {
+			continue
+		}
+		if n-have > len(missing) {
+			missing = append(missing, "…")
+		}
 		return &FormatError{Kind: ErrIndexMissingShard, File: m.path, Offset: -1,
-			Want: fmt.Sprintf("all %d shards", n), Got: "not " + listed(missing)}
+			Want: fmt.Sprintf("all %d shards", n), Got: fmt.Sprintf("%d missing: %s", n-have, strings.Join(quoteNames(missing), ", "))}
 	}
 	return nil
 }

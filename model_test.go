@@ -210,6 +210,10 @@ func TestWhatIsOpenedInAFolder(t *testing.T) {
 		{files: []string{"x.safetensors", "y.safetensors", "config.txt", ".hidden.safetensors", "z.safetensors.bak"}, want: []string{"x.safetensors", "y.safetensors"}},
 		{files: []string{"model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors"}, want: []string{"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}},
 		{files: []string{"model-00001-of-00003.safetensors", "model-00003-of-00003.safetensors"}, err: "model-00002-of-00003.safetensors"},
+		{files: []string{"model-00001-of-00002.safetensors"}, err: "1 missing: model-00002-of-00002.safetensors"},
+		{files: []string{"a-00001-of-99999999999999999999.safetensors", "b-00000-of-00002.safetensors", "b-00001-of-00002.safetensors", "b-00002-of-00002.safetensors"},
+			want: []string{"a-00001-of-99999999999999999999.safetensors", "b-00000-of-00002.safetensors", "b-00001-of-00002.safetensors", "b-00002-of-00002.safetensors"}},
+		{files: []string{"a-00001-of-00100.safetensors"}, err: "99 missing: a-00002-of-00100.safetensors"},
 		{files: []string{"config.txt"}, err: "no .safetensors file"},
 		{err: "no .safetensors file"},
 	} {

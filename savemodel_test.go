@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -471,4 +472,47 @@ func TestSaveModelProgress(t *testing.T) {
 	require.Equal(t, sum, last)
 	require.Equal(t, sum, total)
 	require.GreaterOrEqual(t, calls, len(files))
+}
+
+// However large the tensors, they pass through a few MiB.
+func TestModelsPassThroughLittleMemory(t *testing.T) {
+	const tensors, each, bound = 25, 8 << 20, 32 << 20
+	dir := t.TempDir()
+	sizes := map[string]safetensors.Tensor{}
+	for i := range tensors {
+		sizes[fmt.Sprint("t", i)] = safetensors.FromFunc(safetensors.U8, []int{each}, func(w io.Writer) error {
+			for range each >> 16 {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	_, err := safetensors.SaveModel(dir, sizes, safetensors.WithMaxShardSize(60<<20))
+	require.NoError(t, err)
+	for how, opts := range map[string][]safetensors.Option{"mapped": nil, "read": {safetensors.WithoutMmap()}} {
+		for what, do := range map[string]func(m *safetensors.Model, out string) error{
+			"reshard": func(m *safetensors.Model, out string) error {
+				_, err := safetensors.SaveModel(out, maps.Collect(m.All()), safetensors.WithMaxShardSize(100<<20))
+				return err
+			},
+			"merge": func(m *safetensors.Model, out string) error {
+				name := filepath.Join(out, "all.safetensors")
+				if err := safetensors.Save(name, maps.Collect(m.All())); err != nil {
+					return err
+				}
+				return safetensors.UpdateMetadata(name, func(m map[string]string) error { m["a"] = "b"; return nil })
+			},
+		} {
+			m, err := safetensors.OpenModel(dir, opts...)
+			require.NoError(t, err)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			require.NoError(t, do(m, t.TempDir()))
+			runtime.ReadMemStats(&after)
+			require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(bound), "%s %s", what, how)
+			require.NoError(t, m.Close())
+		}
+	}
 }
