@@ -573,6 +573,8 @@ func TestLargeFiles(t *testing.T) {
 						if tensor.Size() > math.MaxInt {
 							_, err = tensor.Bytes()
 							require.ErrorIs(t, err, safetensors.ErrRange)
+						} else if tensor.Size() > 4<<30 && os.Getenv("SAFETENSORS_TEST_EXEC") != "" {
+							t.Log("not all bytes of a large tensor: an emulator may not have the room to map it")
 						} else if opts == nil && math.MaxInt > math.MaxInt32 {
 							b, err := tensor.Bytes()
 							require.NoError(t, err)
