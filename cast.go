@@ -123,23 +123,7 @@ func (s castSource) writeTo(w io.Writer, off, n int64) (int64, error) {
 	if !anyPlace(s.in.src) {
 		return s.conversion().stream(w, s.in, off, n)
 	}
-	buf := make([]byte, min(n, 4*blockSize)) // some blocks, for some processors
-	var done int64
-	for done < n {
-		b := buf[:min(n-done, int64(len(buf)))]
-		if err := s.read(b, off+done); err != nil {
-			return done, err
-		}
-		m, err := w.Write(b)
-		done += int64(m)
-		if err != nil {
-			return done, err
-		}
-		if m < len(b) {
-			return done, io.ErrShortWrite
-		}
-	}
-	return done, nil
+	return copyBlocks(w, s, off, n, 4*blockSize) // some blocks, for some processors
 }
 
 // stream writes n of the converted bytes of t to w, from off on. It reads t in

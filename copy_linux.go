@@ -23,7 +23,7 @@ type copier struct {
 
 // copy copies up to n bytes of f from off on to the end of out, and returns how
 // many it did. What is left over is for the caller to write.
-func (c *copier) copy(out *os.File, f *File, off, n int64) (done int64, err error) {
+func (c *copier) copy(out *os.File, f *File, off, n int64) (int64, error) {
 	if c.off || n < copyLeast {
 		return 0, nil
 	}
@@ -31,22 +31,20 @@ func (c *copier) copy(out *os.File, f *File, off, n int64) (done int64, err erro
 	if in == nil {
 		return 0, nil
 	}
-	for done < n {
-		at := off + done
-		m, err := unix.CopyFileRange(int(in.Fd()), &at, int(out.Fd()), nil, int(min(n-done, 64*blockSize)), 0)
+	for {
+		at := off
+		m, err := unix.CopyFileRange(int(in.Fd()), &at, int(out.Fd()), nil, int(min(n, 64*blockSize)), 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil && (errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EIO)):
-			return done, os.NewSyscallError("copy_file_range", err)
+			return 0, os.NewSyscallError("copy_file_range", err)
 		case err != nil || m == 0:
 			c.off = true
-			return done, nil
+			return 0, nil
 		default:
-			done += int64(m)
-			return done, nil
+			return int64(m), nil
 		}
 	}
-	return done, nil
 }
 
 // open returns a descriptor of the very file that f has open, or nil.

@@ -79,7 +79,7 @@ func (g *gather) writeTo(w io.Writer, off, n int64) (int64, error) {
 		return 0, err
 	}
 	if inMemory || n == 0 || g.reach() < g.size {
-		return copyBlocks(w, g, off, n)
+		return copyBlocks(w, g, off, n, blockSize)
 	}
 	s := sieve{g: g, off: off, buf: make([]byte, min(n, blockSize)), w: w}
 	err = s.take(n)

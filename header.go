@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -424,24 +425,17 @@ func (h *Header) sort() {
 	slices.SortFunc(keys, func(a, b key) int {
 		switch {
 		case a.begin != b.begin:
-			return less(a.begin < b.begin)
+			return cmp.Compare(a.begin, b.begin)
 		case a.end != b.end:
-			return less(a.end < b.end)
+			return cmp.Compare(a.end, b.end)
 		}
-		return less(a.place < b.place)
+		return cmp.Compare(a.place, b.place)
 	})
 	ordered := make([]record, len(keys))
 	for i, k := range keys {
 		ordered[i] = h.tensors[k.place]
 	}
 	h.tensors = ordered
-}
-
-func less(is bool) int {
-	if is {
-		return -1
-	}
-	return 1
 }
 
 // buildIndex makes the table of names (rule 7 for tensor names). With compat

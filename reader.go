@@ -95,7 +95,8 @@ func newFile(osFile *os.File, name string, o options) (*File, error) {
 	if !o.noMmap && int64(int(info.Size())) == info.Size() {
 		if data, err := mmap(osFile, int(info.Size())); err == nil {
 			f.data, f.mapped, f.r = data, true, nil
-			return f, osFile.Close()
+			osFile.Close() // nothing was written, so nothing can be lost
+			return f, nil
 		}
 	}
 	f.file = osFile
@@ -293,7 +294,7 @@ func (f *File) writeTo(w io.Writer, off, n int64) (int64, error) {
 			continue
 		}
 		if f.data == nil || direct == nil {
-			m, err := copyBlocks(w, f, at, left)
+			m, err := copyBlocks(w, f, at, left, blockSize)
 			return done + m, err
 		}
 		if err := f.acquire(); err != nil {

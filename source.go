@@ -50,7 +50,7 @@ type readerSource struct{ io.ReaderAt }
 func (s readerSource) read(p []byte, off int64) error { return readFullAt(s.ReaderAt, p, off) }
 
 func (s readerSource) writeTo(w io.Writer, off, n int64) (int64, error) {
-	return copyBlocks(w, s, off, n)
+	return copyBlocks(w, s, off, n, blockSize)
 }
 
 func (readerSource) memory(int64, int64, func([]byte) error) (bool, error) { return false, nil }
@@ -176,9 +176,9 @@ func readFullAt(r io.ReaderAt, p []byte, off int64) error {
 	return nil
 }
 
-// copyBlocks writes n bytes of s from off on through one buffer.
-func copyBlocks(w io.Writer, s source, off, n int64) (int64, error) {
-	buf := make([]byte, min(n, blockSize))
+// copyBlocks writes n bytes of s from off on through one buffer of size bytes.
+func copyBlocks(w io.Writer, s source, off, n, size int64) (int64, error) {
+	buf := make([]byte, min(n, size))
 	var done int64
 	for done < n {
 		b := buf[:min(n-done, int64(len(buf)))]

@@ -102,14 +102,9 @@ func (t Tensor) checkBools(b []byte) error {
 		}
 		return nil
 	}
-	f, ok := t.src.(*File)
-	if ok {
-		var err error
-		if ok, err = f.memory(t.off, t.size, find); err != nil {
-			return err
-		}
-	}
-	if !ok {
+	if ok, err := t.src.memory(t.off, t.size, find); err != nil {
+		return err
+	} else if !ok {
 		find(b)
 	}
 	if bad < 0 {
