@@ -56,92 +56,151 @@ func (s *scanner) compactEntry(p int) int {
 	}
 	from := p + 1
 	p, wide := plain(buf, from)
-	// What matches lies within the header, and a load that begins in the header
-	// may reach into the padding, so none of these can go out of bounds.
-	if wide || load8(buf, p) != afterName || load4(buf, p+8) != afterName2 {
-		return 0
-	}
 	name := buf[from:p]
-	if len(name) == len("__metadata__") && string(name) == "__metadata__" {
+	if wide || len(name) == len("__metadata__") && string(name) == "__metadata__" {
 		return 0
 	}
-	p += 12
+	f := s.formAt(p)
+	if f == nil {
+		return 0
+	}
+	p += f.len
 
-	var d DType
-	switch load4(buf, p) {
-	case 'B' | 'F'<<8 | '1'<<16 | '6'<<24:
-		d, p = BF16, p+4
-	case 'F' | '3'<<8 | '2'<<16 | '"'<<24:
-		d, p = F32, p+3
-	case 'F' | '1'<<8 | '6'<<16 | '"'<<24:
-		d, p = F16, p+3
-	case 'U' | '8'<<8 | '"'<<16 | ','<<24:
-		d, p = U8, p+2
-	default:
-		from := p
-		if p, _ = plain(buf, p); p-from > 12 {
-			return 0
-		}
-		var ok bool
-		if d, ok = dtypeByName[string(buf[from:p])]; !ok {
-			return 0
-		}
-	}
-	if load8(buf, p) != afterType || load4(buf, p+7) != afterType2 {
+	begin := s.end64
+	if n := s.endLen; n > 0 && same(buf, s.endAt, p, n) && buf[p+n] == ',' {
+		p += n
+	} else if begin, p = digits(buf, p); p == 0 || buf[p] != ',' {
 		return 0
 	}
-	p += 11
-
-	dims := s.dims
-	for buf[p] != ']' {
-		v, next := digits(buf, p)
-		if next == 0 || v > math.MaxInt {
-			return 0
-		}
-		if len(dims) == cap(dims) {
-			held := len(s.dims)
-			s.dims = dims
-			s.growDims(p)
-			dims, s.dims = s.dims, s.dims[:held]
-		}
-		dims = append(dims, int(v))
-		p = next
-		if buf[p] == ',' && buf[p+1] != ']' {
-			p++
-		}
-	}
-	if load8(buf, p) != afterDims || load8(buf, p+8) != afterDims2 || buf[p+16] != ':' || buf[p+17] != '[' {
-		return 0
-	}
-	begin, p := digits(buf, p+18)
-	if p == 0 || buf[p] != ',' {
-		return 0
-	}
-	end, p := digits(buf, p+1)
+	at := p + 1
+	end, p := digits(buf, at)
 	if p == 0 || buf[p] != ']' || buf[p+1] != '}' {
 		return 0
 	}
+	s.endAt, s.endLen, s.end64 = at, p-at, end
 	s.tensors = append(s.tensors, record{
 		begin:   int64(begin),
 		end:     int64(end),
 		name:    uint32(from),
 		nameLen: uint32(len(name)),
-		dims:    uint32(len(s.dims)),
-		rank:    uint32(len(dims) - len(s.dims)),
-		dtype:   d,
+		dims:    f.dims,
+		rank:    f.rank,
+		dtype:   f.dtype,
 		hash:    hashName(s.seed, stringOf(name)),
 	})
-	s.dims = dims
 	return p + 2
 }
 
-func load8(buf []byte, p int) uint64 { return binary.LittleEndian.Uint64(buf[p:]) }
-func load4(buf []byte, p int) uint32 { return binary.LittleEndian.Uint32(buf[p:]) }
+// A form is a dtype and a shape as an entry has them: the text between the name
+// and the first offset. A model repeats few of them over and over, so that text
+// which stood before need not be read again.
+type form struct {
+	at, len    int // of the text; no text is empty
+	dims, rank uint32
+	dtype      DType
+}
+
+func (f *form) standsAt(buf []byte, p int) bool {
+	return f.len > 0 && p+f.len <= len(buf) && string(buf[p:p+f.len]) == string(buf[f.at:f.at+f.len])
+}
+
+// formAt returns the form at p, or nil. Tensors whose names end alike mostly
+// have the same, whatever the numbers of their layers and experts are, so that
+// is where each is kept, in one of two places, until others take them.
+func (s *scanner) formAt(p int) *form {
+	slot := uint64(0)
+	if buf := s.buf; p >= 24 {
+		// Odd numbers with bits everywhere: the golden ratio's, and two of splitmix64.
+		x := letters(load8(buf, p-8)) * 0x9e3779b97f4a7c15
+		y := letters(load8(buf, p-16)) * 0xbf58476d1ce4e5b9
+		z := letters(load8(buf, p-24)) * 0x94d049bb133111eb
+		slot = (x + y + z) >> 56
+	}
+	f, other := &s.forms[slot], &s.forms[slot^1]
+	switch {
+	case f.standsAt(s.buf, p):
+		return f
+	case other.standsAt(s.buf, p):
+		return other
+	}
+	if now := s.readForm(p); now.len > 0 {
+		*f, *other = now, *f
+		return f
+	}
+	return nil
+}
+
+// letters puts zeros in the place of digits, points and the like in x.
+func letters(x uint64) uint64 {
+	m := x & 0x4040404040404040
+	return x & (m - m>>6)
+}
+
+// readForm reads the form at p. Without a length there is none.
+func (s *scanner) readForm(p int) form {
+	buf, from := s.buf, p
+	// What matches lies within the header, and a load that begins in the header
+	// may reach into the padding, so none of these can go out of bounds.
+	if load8(buf, p) != afterName || load4(buf, p+8) != afterName2 {
+		return form{}
+	}
+	p += 12
+	dtype := p
+	if p, _ = plain(buf, p); p-dtype > 12 {
+		return form{}
+	}
+	d, ok := dtypeByName[string(buf[dtype:p])]
+	if !ok || load8(buf, p) != afterType || load4(buf, p+7) != afterType2 {
+		return form{}
+	}
+	p += 11
+
+	held := len(s.dims)
+	p = s.compactDims(p)
+	if load8(buf, p) != afterDims || load8(buf, p+8) != afterDims2 || buf[p+16] != ':' || buf[p+17] != '[' {
+		s.dims = s.dims[:held]
+		return form{}
+	}
+	p += 18
+	return form{from, p - from, uint32(held), uint32(len(s.dims) - held), d}
+}
+
+// compactDims appends the dimensions at p and returns the place after the last
+// that it could read.
+func (s *scanner) compactDims(p int) int {
+	for s.buf[p] != ']' {
+		v, next := digits(s.buf, p)
+		if next == 0 || v > math.MaxInt {
+			break
+		}
+		if len(s.dims) == cap(s.dims) {
+			s.growDims(p)
+		}
+		s.dims = append(s.dims, int(v))
+		p = next
+		if s.buf[p] == ',' && s.buf[p+1] != ']' {
+			p++
+		}
+	}
+	return p
+}
+
+func load8(buf []byte, p int) uint64 { return binary.LittleEndian.Uint64(buf[p : p+8 : p+8]) }
+func load4(buf []byte, p int) uint32 { return binary.LittleEndian.Uint32(buf[p : p+4 : p+4]) }
+
+// same reports whether the n bytes at a and b are equal, for n up to 16.
+func same(buf []byte, a, b, n int) bool {
+	x := load8(buf, a) ^ load8(buf, b)
+	if n <= 8 {
+		return x<<uint(64-8*n) == 0
+	}
+	return x == 0 && (load8(buf, a+8)^load8(buf, b+8))<<uint(128-8*n) == 0
+}
 
 // digits reads an integer of at most 15 digits without a leading zero and
 // returns it with the place after it, or 0 as that place.
 func digits(buf []byte, p int) (uint64, int) {
-	x := load8(buf, p) ^ 0x3030303030303030
+	x := load8(buf, p) ^ zeros
 	n := leadingDigits(x)
 	if n == 0 || x&0xff == 0 && n > 1 {
 		return 0, 0
@@ -150,18 +209,18 @@ func digits(buf []byte, p int) (uint64, int) {
 		return decimal(x << (64 - 8*n)), p + n
 	}
 	v := decimal(x)
-	x = load8(buf, p+8) ^ 0x3030303030303030
+	x = load8(buf, p+8) ^ zeros
 	m := leadingDigits(x)
 	if m == 8 {
 		return 0, 0
 	}
-	if m > 0 {
-		v = v*pow10[m] + decimal(x<<(64-8*m))
-	}
-	return v, p + 8 + m
+	return v*pow10[m] + decimal(x<<(64-8*m)), p + 8 + m
 }
 
-var pow10 = [8]uint64{1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000}
+var pow10 = [...]uint64{1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000}
+
+// zeros turns the characters 0 to 9 into these numbers and back.
+const zeros = 0x3030303030303030
 
 // leadingDigits counts the bytes 0 to 9 from the lowest byte of x up.
 func leadingDigits(x uint64) int {

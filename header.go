@@ -34,7 +34,7 @@ type TensorInfo struct {
 type Header struct {
 	metadata map[string]string
 	text     []byte   // the JSON, which names are parts of
-	dims     []int    // shapes, one after the other
+	dims     []int    // shapes, which tensors may share
 	tensors  []record // in data order
 	index    []uint64 // open-addressed table of names: hash above, place in tensors plus one below
 	shift    uint8    // from a hash to its slot in index
@@ -101,10 +101,16 @@ func (h *Header) Metadata() map[string]string { return maps.Clone(h.metadata) }
 // the header. The slice is made for this call.
 func (h *Header) Tensors() []TensorInfo {
 	infos := make([]TensorInfo, len(h.tensors))
-	dims := slices.Clone(h.dims)
+	n := 0
+	for i := range h.tensors {
+		n += int(h.tensors[i].rank)
+	}
+	dims := make([]int, 0, n) // not shared as in h
 	for i := range h.tensors {
 		t := &h.tensors[i]
-		infos[i] = TensorInfo{h.name(t), t.dtype, dims[t.dims : t.dims+t.rank : t.dims+t.rank], t.begin, t.end}
+		from := len(dims)
+		dims = append(dims, h.shape(t)...)
+		infos[i] = TensorInfo{h.name(t), t.dtype, dims[from:len(dims):len(dims)], t.begin, t.end}
 	}
 	return infos
 }
@@ -457,7 +463,9 @@ func (h *Header) buildIndex(compat bool) error {
 		t := &h.tensors[i]
 		twin := h.insert(uint64(t.hash)<<32|uint64(kept+1), i)
 		if twin < 0 {
-			h.tensors[kept] = *t
+			if kept < i {
+				h.tensors[kept] = *t
+			}
 			kept++
 			continue
 		}

@@ -2,7 +2,6 @@ package safetensors
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"hash/maphash"
 	"math"
@@ -40,6 +39,13 @@ type scanner struct {
 	dims     []int
 	misses   int      // entries in a row that compact did not take
 	keys     []string // of the objects around p that are not in maps
+
+	forms [256]form
+
+	// The end offset that compact read last, and where its digits stand: the next
+	// tensor's data mostly begins there.
+	end64         uint64
+	endAt, endLen int
 }
 
 // scan fills in metadata and tensors, in the order of the header (rules 4 to 6,
@@ -106,17 +112,16 @@ func (s *scanner) finish(p int) error {
 
 // reserve sizes the arenas by the first part of the header. A wrong guess costs
 // an allocation more, and none is larger than the header can justify: no entry
-// is shorter than 50 bytes.
+// is shorter than 50 bytes. Shapes are few where entries share them, as those
+// that compact reads do.
 func (s *scanner) reserve() {
-	const sample, shortest = 1 << 14, 50
+	const sample, shortest, shapes = 1 << 14, 50, 128
 	head := s.buf[:min(s.end, sample)]
-	braces, commas := bytes.Count(head, []byte("{")), bytes.Count(head, []byte(","))
+	braces := bytes.Count(head, []byte("{"))
 	scale := float64(s.end) / float64(len(head)) * 1.02
 	n := min(int(float64(braces)*scale)+1, s.end/shortest+1)
-	// An entry of rank r has r+3 commas, the one after it included.
-	d := min(int(float64(commas)*scale)-3*n+8, 4*n)
 	s.tensors = make([]record, 0, n)
-	s.dims = make([]int, 0, max(d, n))
+	s.dims = make([]int, 0, min(2*n, shapes))
 }
 
 // member reads one "key":value of the header object at p.
@@ -533,7 +538,7 @@ func plain(buf []byte, p int) (int, bool) {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	var wide uint64
 	for {
-		v := binary.LittleEndian.Uint64(buf[p:])
+		v := load8(buf, p)
 		quotes, slashes := v^ones*'"', v^ones*'\\'
 		// Each term has the high bit set in its lowest byte that is a quote, a
 		// backslash or below 0x20; borrows only spoil bytes above that one.
