@@ -323,6 +323,10 @@ func newModel(r *rand.Rand, n int) headerModel {
 		for range r.IntN(5) {
 			info.Shape = append(info.Shape, r.IntN(1<<(1+r.IntN(12)))*4)
 		}
+		if len(m.tensors) > 0 && r.IntN(2) == 0 { // as models do, which the compact form makes use of
+			had := m.tensors[r.IntN(len(m.tensors))]
+			info.DType, info.Shape = had.DType, had.Shape
+		}
 		size, kind := sizeOf(info.DType, info.Shape)
 		if kind != "" {
 			continue

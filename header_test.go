@@ -411,3 +411,23 @@ func TestHeaderLimit(t *testing.T) {
 		require.Contains(t, []safetensors.Kind{safetensors.ErrHeaderTooLarge, safetensors.ErrHeaderLengthExceedsFile}, kind)
 	}
 }
+
+// TestShapesAreTheCallers has tensors whose shapes the header keeps once.
+func TestShapesAreTheCallers(t *testing.T) {
+	h, err := safetensors.ReadHeader(bytes.NewReader(modelHeader(2000)))
+	require.NoError(t, err)
+	want := h.Tensors()
+	got := h.Tensors()
+	for i := range got {
+		got[i].Shape[0]++
+		_ = append(got[i].Shape, 7)
+	}
+	for i, info := range got {
+		require.Equal(t, want[i].Shape[0]+1, info.Shape[0])
+		require.Equal(t, want[i].Shape[1:], info.Shape[1:])
+	}
+	require.Equal(t, want, h.Tensors())
+	one, _ := h.Lookup(want[5].Name)
+	one.Shape[0]++
+	require.Equal(t, want, h.Tensors())
+}
