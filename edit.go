@@ -53,8 +53,7 @@ func UpdateMetadata(name string, change func(map[string]string) error, opts ...S
 		}
 	}
 	return replaceFile(name, func(out *os.File) error {
-		_, err := l.write(out, o)
-		return errors.Join(err, f.Close()) // Windows replaces no file that is open
+		return errors.Join(l.writeFile(out, o), f.Close()) // Windows replaces no file that is open
 	})
 }
 

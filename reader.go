@@ -328,9 +328,8 @@ func (f *File) copyTo(w io.Writer, off, n int64) (int64, error) {
 	}
 	defer f.release()
 	m, err := out.copier.copy(out.file, f, off, n)
-	out.done += m
 	if m > 0 {
-		out.report()
+		out.wrote(m)
 	}
 	return m, err
 }

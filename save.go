@@ -39,8 +39,7 @@ func Save(name string, tensors map[string]Tensor, opts ...SaveOption) error {
 
 func (l *layout) save(name string, o saveOptions) error {
 	return replaceFile(name, func(f *os.File) error {
-		_, err := l.write(f, o)
-		return err
+		return l.writeFile(f, o)
 	})
 }
 
@@ -181,7 +180,7 @@ func (l *layout) saveInPlace(name string, o saveOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := l.write(f, o); err != nil {
+	if err := l.writeFile(f, o); err != nil {
 		return err
 	}
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {

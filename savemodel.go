@@ -259,7 +259,7 @@ func (s *modelSave) writeShards() error {
 		if err != nil {
 			return wait(err)
 		}
-		if _, err := l.write(f, o); err != nil {
+		if err := l.writeFile(f, o); err != nil {
 			return wait(errors.Join(fmt.Errorf("shard %s: %w", quoteName(s.names[i]), err), f.Close()))
 		}
 		if err := <-synced; err != nil {

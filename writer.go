@@ -228,12 +228,20 @@ func Write(w io.Writer, tensors map[string]Tensor, opts ...SaveOption) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	return l.write(w, o)
+	return l.write(newOutput(w, l.total, o.progress))
+}
+
+// writeFile writes all of f, which the caller syncs then. Much of it is on its
+// way to the disk by that time.
+func (l *layout) writeFile(f *os.File, o saveOptions) error {
+	out := newOutput(f, l.total, o.progress)
+	out.synced = true
+	_, err := l.write(out)
+	return err
 }
 
 // write writes the file that was laid out.
-func (l *layout) write(w io.Writer, o saveOptions) (int64, error) {
-	out := newOutput(w, l.total, o.progress)
+func (l *layout) write(out *output) (int64, error) {
 	defer out.close()
 	if _, err := out.Write(l.head); err != nil {
 		return out.done, fmt.Errorf("safetensors: writing the header: %w", err)
@@ -260,10 +268,16 @@ type output struct {
 	total    int64
 	progress func(done, total int64)
 	copier   copier
+	synced   bool  // w is a file from its start on, which will be synced
+	started  int64 // up to where the system was told to write it back
 }
 
 // smallTensor is the size up to which tensors are gathered in the buffer.
 const smallTensor = 128 << 10
+
+// syncWindow is how much of a file that will be synced is written before the
+// disk is set to work on it.
+const syncWindow = 8 * blockSize
 
 func newOutput(w io.Writer, total int64, progress func(done, total int64)) *output {
 	out := &output{w: w, total: total, progress: progress, buf: make([]byte, 0, min(total, blockSize))}
@@ -312,18 +326,25 @@ func (o *output) Write(p []byte) (int, error) {
 
 // direct passes p on without reading it. The buffer must be empty.
 func (o *output) direct(p []byte) (int, error) {
-	n, err := o.w.Write(p)
-	if n < 0 || n > len(p) {
-		return 0, errors.New("the writer returned an impossible count")
+	done := 0
+	for {
+		b := p[done:]
+		if o.synced {
+			b = b[:min(len(b), syncWindow)]
+		}
+		n, err := o.w.Write(b)
+		if n < 0 || n > len(b) {
+			return done, errors.New("the writer returned an impossible count")
+		}
+		if err == nil && n < len(b) {
+			err = io.ErrShortWrite
+		}
+		done += n
+		o.wrote(int64(n))
+		if err != nil || done == len(p) {
+			return done, err
+		}
 	}
-	o.done += int64(n)
-	if err == nil && n < len(p) {
-		err = io.ErrShortWrite
-	}
-	if err == nil {
-		o.report()
-	}
-	return n, err
 }
 
 func (o *output) flush() error {
@@ -334,6 +355,16 @@ func (o *output) flush() error {
 	o.buf = o.buf[:0]
 	_, err := o.direct(b)
 	return err
+}
+
+// wrote counts n bytes that w took.
+func (o *output) wrote(n int64) {
+	o.done += n
+	if n := o.done - o.started; o.synced && n >= syncWindow {
+		startWriteback(o.file, o.started, n)
+		o.started = o.done
+	}
+	o.report()
 }
 
 func (o *output) report() {

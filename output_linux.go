@@ -70,3 +70,9 @@ func (c *copier) close() {
 		}
 	}
 }
+
+// startWriteback has the system begin to write n bytes of f from off on to the
+// disk. It promises nothing: what must last is synced after it.
+func startWriteback(f *os.File, off, n int64) {
+	_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+}

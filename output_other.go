@@ -10,3 +10,5 @@ type copier struct{}
 func (*copier) copy(*os.File, *File, int64, int64) (int64, error) { return 0, nil }
 
 func (*copier) close() {}
+
+func startWriteback(*os.File, int64, int64) {}
