@@ -2,4 +2,4 @@
 
 package main
 
-func prepareHuge(n int) ([]byte, error) { return prepare(n) }
+func mapHuge(n int) ([]byte, error) { return mapFresh(n) }

@@ -8,5 +8,5 @@ var errUnix = errors.New("the benchmarks need a Unix system")
 
 func mapFile(string) ([]byte, error) { return nil, errUnix }
 func unmap([]byte)                   {}
-func prepare(int) ([]byte, error)    { return nil, errUnix }
+func mapFresh(int) ([]byte, error)   { return nil, errUnix }
 func settle()                        {}

@@ -24,17 +24,9 @@ func mapFile(name string) ([]byte, error) {
 
 func unmap(data []byte) { syscall.Munmap(data) }
 
-// prepare gives memory outside of Go's heap that is ready: every page is there.
-func prepare(n int) ([]byte, error) {
-	data, err := syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
-	touch(data)
-	return data, err
-}
-
-func touch(data []byte) {
-	for i := 0; i < len(data); i += 4096 {
-		data[i] = 1
-	}
+// mapFresh gives memory outside of Go's heap that nobody has touched.
+func mapFresh(n int) ([]byte, error) {
+	return syscall.Mmap(-1, 0, n, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 }
 
 // settle waits until what was written so far is on the disk, so that it does
