@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// UpdateMetadata has change edit the __metadata__ of the named file, which is an
-// empty map where there is none; an error of change ends it and nothing is
+// UpdateMetadata has change edit the __metadata__ of the file at path, which is
+// an empty map where there is none; an error of change ends it and nothing is
 // written. A map that change leaves empty is no metadata.
 //
 // The file is replaced as [Save] replaces it, by one whose data the system
@@ -21,39 +21,105 @@ import (
 // if the new header fits in the place of the old one, thanks to its padding,
 // only the header is written over: that takes no time, but a write that fails
 // midway leaves a broken file. If it does not fit, the file is replaced.
-func UpdateMetadata(name string, change func(map[string]string) error, opts ...SaveOption) (err error) {
-	f, err := Open(name)
+//
+// If path is the folder or the index of a model, as [OpenModel] takes it, change
+// edits the metadata of each shard, and the strings in the index's metadata,
+// where what it adds is left out. All of it is called for before the first file
+// is replaced, the index last: if that is interrupted, some have the new
+// metadata, the others the old, and the model is whole.
+func UpdateMetadata(path string, change func(map[string]string) error, opts ...SaveOption) (err error) {
+	o, err := saveOptionsOf(opts)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	m, err := OpenModel(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	var edits []*metadataEdit
+	var done, total int64
+	for _, f := range m.Shards() {
+		e, err := editMetadata(f, change, opts)
+		if err != nil {
+			return err
+		}
+		edits = append(edits, e)
+		total += e.l.total
+	}
+	var index []byte
+	if m.index != "" {
+		text, err := os.ReadFile(m.index)
+		if err != nil {
+			return fmt.Errorf("safetensors: %w", err)
+		}
+		if index, err = editIndex(text, change); err != nil {
+			return inFile(err, m.index)
+		}
+	}
+	for _, e := range edits {
+		if o.progress != nil {
+			e.o.progress = func(n, _ int64) { o.progress(done+n, total) }
+		}
+		if err := e.save(); err != nil {
+			return err
+		}
+		if done += e.l.total; o.progress != nil {
+			o.progress(done, total)
+		}
+	}
+	switch {
+	case index == nil:
+		return nil
+	case o.inPlace:
+		return os.WriteFile(m.index, index, 0o666)
+	}
+	return replaceFile(m.index, func(out *os.File) error {
+		_, err := out.Write(index)
+		return err
+	})
+}
+
+// A metadataEdit is a file that gets other metadata.
+type metadataEdit struct {
+	f        *File
+	metadata map[string]string
+	o        saveOptions
+	l        *layout
+}
+
+func editMetadata(f *File, change func(map[string]string) error, opts []SaveOption) (*metadataEdit, error) {
 	had := f.Metadata()
 	metadata := maps.Clone(had)
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
 	if err := change(metadata); err != nil {
-		return err
+		return nil, err
 	}
 	if len(metadata) == 0 && (had == nil || len(had) > 0) {
 		metadata = nil
 	}
 	o, err := saveOptionsOf(append([]SaveOption{WithAlignment(f.header.alignment())}, opts...))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o.metadata = metadata
 	l, err := layOut(maps.Collect(f.All()), o)
 	if err != nil {
-		return inFile(err, name)
+		return nil, inFile(err, f.name)
 	}
-	if o.inPlace {
-		if head := f.header.headWith(metadata); head != nil {
-			return writeHead(f, name, head)
+	return &metadataEdit{f, metadata, o, l}, nil
+}
+
+func (e *metadataEdit) save() error {
+	if e.o.inPlace {
+		if head := e.f.header.headWith(e.metadata); head != nil {
+			return writeHead(e.f, e.f.name, head)
 		}
 	}
-	return replaceFile(name, func(out *os.File) error {
-		return errors.Join(l.writeFile(out, o), f.Close()) // Windows replaces no file that is open
+	return replaceFile(e.f.name, func(out *os.File) error {
+		return errors.Join(e.l.writeFile(out, e.o), e.f.Close()) // Windows replaces no file that is open
 	})
 }
 
@@ -194,19 +260,26 @@ func Rename(tensors map[string]Tensor, rename func(name string) string) (map[str
 }
 
 // Merge returns the tensors of all parts in one map. A name that two of them
-// have is an error that wraps [ErrBadName] and names the files that they come
-// from.
+// have, the first if several are, is an error that wraps [ErrBadName] and names
+// the files that they come from.
 func Merge(parts ...map[string]Tensor) (map[string]Tensor, error) {
 	merged := map[string]Tensor{}
 	of := map[string]int{}
+	var clash *FormatError
 	for i, part := range parts {
 		for name, t := range part {
 			if other, twice := merged[name]; twice {
-				return nil, &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "each name in one part",
-					Got: "it in " + origin(other, of[name]) + " and in " + origin(t, i)}
+				if clash == nil || name < clash.Tensor {
+					clash = &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "each name in one part",
+						Got: "it in " + origin(other, of[name]) + " and in " + origin(t, i)}
+				}
+				continue
 			}
 			merged[name], of[name] = t, i
 		}
+	}
+	if clash != nil {
+		return nil, clash
 	}
 	return merged, nil
 }
@@ -223,16 +296,22 @@ func origin(t Tensor, part int) string {
 // any. A key that has two values is an error.
 func MergeMetadata(parts ...map[string]string) (map[string]string, error) {
 	var merged map[string]string
+	var clash, values string
 	for _, part := range parts {
 		if part != nil && merged == nil {
 			merged = map[string]string{}
 		}
 		for k, v := range part {
-			if other, twice := merged[k]; twice && other != v {
-				return nil, fmt.Errorf("safetensors: metadata key %s: want one value, got %s and %s", quote(k), quote(other), quote(v))
+			other, twice := merged[k]
+			if !twice {
+				merged[k] = v
+			} else if other != v && (values == "" || k < clash) {
+				clash, values = k, quote(other)+" and "+quote(v)
 			}
-			merged[k] = v
 		}
+	}
+	if values != "" {
+		return nil, fmt.Errorf("safetensors: metadata key %s: want one value, got %s", quote(clash), values)
 	}
 	return merged, nil
 }

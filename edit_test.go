@@ -260,6 +260,13 @@ func TestMerge(t *testing.T) {
 	require.ErrorContains(t, err, fmt.Sprintf(`tensor "b": want each name in one part, got it in %s and in %s`, filepath.Join(dir, "1"), filepath.Join(dir, "3")))
 	_, err = safetensors.Merge(sized(1, map[string]int{"a": 1}), sized(1, map[string]int{"a": 1}))
 	require.ErrorContains(t, err, "it in part 1 and in part 2")
+	for range 20 { // the same error each time, whatever the order of a map is
+		many := sized(1, map[string]int{"d": 1, "b": 1, "c": 1, "e": 1})
+		_, err = safetensors.Merge(many, many)
+		require.ErrorContains(t, err, `tensor "b"`)
+		_, err = safetensors.MergeMetadata(map[string]string{"b": "1", "a": "1", "c": "1"}, map[string]string{"c": "2", "b": "2", "a": "1"})
+		require.ErrorContains(t, err, `metadata key "b"`)
+	}
 
 	metadata, err := safetensors.MergeMetadata(nil, map[string]string{"a": "1", "b": "2"}, nil, map[string]string{"b": "2", "c": "3"})
 	require.NoError(t, err)
@@ -269,4 +276,89 @@ func TestMerge(t *testing.T) {
 	require.Nil(t, metadata)
 	_, err = safetensors.MergeMetadata(map[string]string{"k": "1"}, map[string]string{"k": "2"})
 	require.ErrorContains(t, err, `metadata key "k": want one value, got "1" and "2"`)
+}
+
+// TestUpdateMetadataOfModel edits shards and index, and nothing else of either.
+func TestUpdateMetadataOfModel(t *testing.T) {
+	dir := t.TempDir()
+	index := filepath.Join(dir, indexName)
+	save := func() {
+		_, err := safetensors.SaveModel(dir, sized(7, map[string]int{"a": 6, "b": 6, "c": 6}), safetensors.WithMaxShardSize(12),
+			safetensors.WithMetadata(map[string]string{"format": "pt", "by": "é", "of": "2026"}))
+		require.NoError(t, err)
+	}
+	metadata := func() (all []map[string]string) {
+		m, err := safetensors.OpenModel(dir)
+		require.NoError(t, err)
+		defer m.Close()
+		require.Empty(t, m.Verify())
+		for _, f := range m.Shards() {
+			all = append(all, f.Metadata())
+		}
+		return append(all, m.Metadata())
+	}
+	for _, path := range []string{dir, index} {
+		for _, opts := range [][]safetensors.SaveOption{nil, {safetensors.WithInPlace()}} {
+			save()
+			before := string(read(t, index))
+			var written, all int64
+			require.NoError(t, safetensors.UpdateMetadata(path, func(m map[string]string) error {
+				delete(m, "of")
+				m["by"], m["new"] = "\"you\"", "1"
+				return nil
+			}, append(opts, safetensors.WithProgress(func(done, total int64) {
+				require.GreaterOrEqual(t, done, written)
+				written, all = done, total
+			}))...))
+			want := map[string]string{"format": "pt", "by": "\"you\"", "new": "1"}
+			require.Equal(t, []map[string]string{want, want, want}, metadata())
+			require.Equal(t, strings.NewReplacer(`"by": "\u00e9"`, `"by": "\"you\""`, ",\n    \"of\": \"2026\"", "").Replace(before), string(read(t, index)))
+			require.Equal(t, all, written)
+		}
+	}
+
+	save()
+	before := read(t, index)
+	shards := metadata()
+	stop := errors.New("stop")
+	calls := 0
+	require.ErrorIs(t, safetensors.UpdateMetadata(dir, func(m map[string]string) error {
+		m["by"] = "nobody"
+		if calls++; calls == 3 { // the index
+			return stop
+		}
+		return nil
+	}), stop)
+	require.Equal(t, shards, metadata(), "nothing is written before all is known")
+	require.NoError(t, safetensors.UpdateMetadata(dir, set("new", "1")))
+	require.Equal(t, before, read(t, index), "an index that has not the key stays as it is")
+
+	require.NoError(t, os.Remove(filepath.Join(dir, numberedNames(2)[1])))
+	shard := read(t, filepath.Join(dir, numberedNames(2)[0]))
+	require.ErrorIs(t, safetensors.UpdateMetadata(dir, set("new", "2")), safetensors.ErrIndexMissingShard)
+	require.Equal(t, shard, read(t, filepath.Join(dir, numberedNames(2)[0])))
+}
+
+func TestUpdateMetadataOfAnyIndex(t *testing.T) {
+	for _, tt := range []struct{ index, want string }{
+		{`{"metadata":{"k":"v"},"weight_map":{}}`, `{"metadata":{},"weight_map":{}}`},
+		{`{"weight_map":{},"metadata":{ "k" : "v" , "total_size" : 5 } }`, `{"weight_map":{},"metadata":{ "total_size" : 5 } }`},
+		{`{"metadata":{"total_size":5,"k":"v"},"weight_map":{}}`, `{"metadata":{"total_size":5},"weight_map":{}}`},
+		{`{"metadata":{"a":"1","k":"v","b":[{"k":"v"}]},"weight_map":{}}`, `{"metadata":{"a":"2","b":[{"k":"v"}]},"weight_map":{}}`},
+		{`{"metadata":{"a" : "1" , "\u006b":"v"},"k":"v","weight_map":{}}`, `{"metadata":{"a" : "2"},"k":"v","weight_map":{}}`},
+		{`{"metadata":null,"weight_map":{}}`, ``}, {`{"weight_map":{}}`, ``}, {`{"metadata":["k"],"weight_map":{}}`, ``},
+		{`{"metadata":{},"weight_map":{}}`, ``}, {`{"metadata":{"a":"2"},"weight_map":{}}`, ``}, {`{"metadata":{"k":1},"weight_map":{}}`, ``},
+	} {
+		path := filepath.Join(t.TempDir(), indexName)
+		require.NoError(t, os.WriteFile(path, []byte(tt.index), 0o600))
+		require.NoError(t, safetensors.UpdateMetadata(path, func(m map[string]string) error {
+			delete(m, "k")
+			m["a"], m["new"] = "2", "x"
+			return nil
+		}))
+		if tt.want == "" {
+			tt.want = tt.index
+		}
+		require.Equal(t, tt.want, string(read(t, path)))
+	}
 }

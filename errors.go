@@ -53,6 +53,7 @@ type FormatError struct {
 	Want   string // what the format asks for
 	Got    string // what was found
 	Hint   string // what the file seems to be instead, or what may mend it
+	Cause  Kind   // with ErrShardInvalid: the rule that the shard breaks
 }
 
 // Error names the file, the kind, the tensor, the place, what was wanted and
@@ -65,6 +66,10 @@ func (e *FormatError) Error() string {
 		b.WriteString(": ")
 	}
 	b.WriteString(string(e.Kind))
+	if e.Cause != "" {
+		b.WriteString(": ")
+		b.WriteString(string(e.Cause))
+	}
 	if e.Tensor != "" {
 		b.WriteString(": tensor ")
 		b.WriteString(quote(e.Tensor))
@@ -91,6 +96,9 @@ func (e *FormatError) Error() string {
 
 // Unwrap returns the Kind.
 func (e *FormatError) Unwrap() error { return e.Kind }
+
+// Is makes the error of a shard one of its cause's kind too.
+func (e *FormatError) Is(target error) bool { return e.Cause != "" && target == e.Cause }
 
 // inFile sets the file name of the FormatErrors made below the caller.
 func inFile(err error, name string) error {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -436,6 +438,85 @@ func (d *jsonStream) scanned(err error) error {
 	fe := err.(*FormatError)
 	fe.Kind, fe.Offset = ErrIndexNotJSON, fe.Offset-8+d.offset()
 	return fe
+}
+
+// editIndex has change edit the strings in the metadata of an index, text, and
+// returns the new text, or nil if nothing is new. What change adds stays out of
+// it: an index need not have it. All else stays as it is, to the byte.
+func editIndex(text []byte, change func(map[string]string) error) ([]byte, error) {
+	type member struct {
+		key             string
+		from, value, to int64 // the value begins at 0 where it is no string
+	}
+	var members []member
+	var from, to int64 // between the braces
+	had := map[string]string{}
+	d := jsonStream{r: bytes.NewReader(text), most: int64(len(text))}
+	err := d.object(0, func(key string) error {
+		if c := d.peek(); key != "metadata" || c != '{' {
+			return d.skip(1)
+		}
+		from = d.offset() + 1
+		err := d.members(func() error {
+			m := member{from: d.offset()}
+			text, err := d.str()
+			if err != nil {
+				return err
+			}
+			m.key = string(text)
+			if err := d.colon(); err != nil {
+				return err
+			}
+			if d.peek() == '"' {
+				m.value = d.offset()
+				text, err = d.str()
+				had[m.key] = string(text)
+			} else {
+				err = d.skip(2)
+			}
+			m.to = d.offset()
+			members = append(members, m)
+			return err
+		})
+		to = d.offset() - 1
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	has := maps.Clone(had)
+	if err := change(has); err != nil {
+		return nil, err
+	}
+
+	b := slices.Clone(text[:from])
+	changed, kept, before := false, false, from
+	for _, m := range members {
+		between := text[before:m.from]
+		before = m.to
+		value, ok := has[m.key]
+		if m.value > 0 && !ok {
+			changed = true
+			continue
+		}
+		if !kept {
+			kept, between = true, text[from:members[0].from]
+		}
+		b = append(b, between...)
+		if m.value > 0 && value != had[m.key] {
+			changed = true
+			b = appendASCII(append(b, text[m.from:m.value]...), value)
+		} else {
+			b = append(b, text[m.from:m.to]...)
+		}
+	}
+	if !changed {
+		return nil, nil
+	}
+	if kept {
+		b = append(b, text[before:to]...)
+	}
+	return append(b, text[to:]...), nil
 }
 
 // appendIndex appends the index file that huggingface_hub writes for the

@@ -1,6 +1,7 @@
 package safetensors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -419,36 +420,16 @@ func (m *Model) place(name string) (int32, bool) {
 	return int32(h.tensors[i].begin), true
 }
 
-// A shardError says that a shard breaks the format: with a FormatError of the
-// kind ErrShardInvalid, which tells what the cause is. It is an error of the
-// cause's kind too.
-type shardError struct {
-	*FormatError
-	cause error
-}
-
-func (e *shardError) Error() string {
-	return "safetensors: " + string(ErrShardInvalid) + ": " + strings.TrimPrefix(e.cause.Error(), "safetensors: ")
-}
-
-func (e *shardError) Unwrap() error { return e.FormatError }
-
-func (e *shardError) Is(target error) bool { return errors.Is(e.cause, target) }
-
-// asShardError wraps what is wrong with a file; that it cannot be read is not.
+// asShardError says of what is wrong with a file that it is a shard; that it
+// cannot be read is not.
 func asShardError(name string, err error) error {
 	var fe *FormatError
 	if !errors.As(err, &fe) {
 		return fmt.Errorf("safetensors: shard %s: %w", quoteName(name), err)
 	}
-	if fe.File == "" {
-		fe.File = name
-	}
 	e := *fe
-	e.Kind = ErrShardInvalid
-	e.Got = strings.TrimPrefix(err.Error(), "safetensors: ")
-	e.Want, e.Offset = "a valid shard", -1
-	return &shardError{&e, err}
+	e.Kind, e.Cause, e.File = ErrShardInvalid, fe.Kind, cmp.Or(fe.File, name)
+	return &e
 }
 
 // Tensor returns the tensor of that name, in constant time and without touching

@@ -301,7 +301,7 @@ func TestBadShardsAreNamed(t *testing.T) {
 		require.ErrorIs(t, err, safetensors.ErrShardInvalid)
 		require.ErrorIs(t, err, safetensors.ErrDataTruncated)
 		require.ErrorContains(t, err, "gone.safetensors")
-		require.ErrorContains(t, err, filepath.Join(dir, "cut.safetensors")+": data-truncated")
+		require.ErrorContains(t, err, filepath.Join(dir, "cut.safetensors")+": shard-invalid: data-truncated: tensor \"a\" at byte ")
 		require.ErrorContains(t, err, filepath.Join(dir, "lfs.safetensors"))
 		require.ErrorContains(t, err, "git lfs pull")
 	}
@@ -314,6 +314,7 @@ func TestBadShardsAreNamed(t *testing.T) {
 	require.Equal(t, safetensors.ErrShardInvalid, fe.Kind)
 	require.Equal(t, filepath.Join(dir, "cut.safetensors"), fe.File)
 	require.Equal(t, "a", fe.Tensor)
+	require.Equal(t, safetensors.ErrDataTruncated, fe.Cause)
 
 	require.NoError(t, os.Remove(filepath.Join(dir, "cut.safetensors")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "cut.safetensors"), 0o777))

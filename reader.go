@@ -320,7 +320,7 @@ func (f *File) copyTo(w io.Writer, off, n int64) (int64, error) {
 	if !ok || out.file == nil || f.info == nil || n < smallTensor {
 		return 0, nil
 	}
-	if err := out.flush(); err != nil {
+	if err := errors.Join(out.flush(), out.ctx.Err()); err != nil {
 		return 0, err
 	}
 	if err := f.acquire(); err != nil {

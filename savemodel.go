@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -83,6 +84,34 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 	return s.files(), nil
 }
 
+// A Shard is one file of a model, as [PlanModel] lays it out.
+type Shard struct {
+	Name    string   // of the file
+	Tensors []string // in data order
+	Size    int64    // of the file, in bytes
+}
+
+// PlanModel returns the shards that [SaveModel] would write, and refuses what it
+// would refuse before the first byte. Nothing is read or written.
+func PlanModel(tensors map[string]Tensor, opts ...SaveOption) ([]Shard, error) {
+	o, err := saveOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	s := modelSave{o: o}
+	if err := s.plan(tensors); err != nil {
+		return nil, err
+	}
+	shards := make([]Shard, len(s.layouts))
+	for i, l := range s.layouts {
+		shards[i] = Shard{s.names[i], make([]string, len(l.entries)), l.total}
+		for j, e := range l.entries {
+			shards[i].Tensors[j] = e.name
+		}
+	}
+	return shards, nil
+}
+
 // A modelSave is a model that is being saved.
 type modelSave struct {
 	dir     string
@@ -132,12 +161,7 @@ func (s *modelSave) plan(tensors map[string]Tensor) error {
 // saveOrder returns the names of the tensors in the order that was asked for.
 func saveOrder(tensors map[string]Tensor, asked []string) ([]string, error) {
 	if asked == nil {
-		names := make([]string, 0, len(tensors))
-		for name := range tensors {
-			names = append(names, name)
-		}
-		slices.SortFunc(names, compareNatural)
-		return names, nil
+		return slices.SortedFunc(maps.Keys(tensors), compareNatural), nil
 	}
 	seen := make(map[string]bool, len(asked))
 	for _, name := range asked {
@@ -150,10 +174,10 @@ func saveOrder(tensors map[string]Tensor, asked []string) ([]string, error) {
 		}
 		seen[name] = true
 	}
-	for name := range tensors {
-		if !seen[name] {
-			return nil, &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "an order of all tensors", Got: "one without it"}
-		}
+	if len(asked) < len(tensors) {
+		missing := slices.Sorted(maps.Keys(tensors))
+		name := missing[slices.IndexFunc(missing, func(name string) bool { return !seen[name] })]
+		return nil, &FormatError{Kind: ErrBadName, Tensor: name, Offset: -1, Want: "an order of all tensors", Got: "one without it"}
 	}
 	return asked, nil
 }

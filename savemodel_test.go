@@ -2,6 +2,7 @@ package safetensors_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -515,4 +516,124 @@ func TestModelsPassThroughLittleMemory(t *testing.T) {
 			require.NoError(t, m.Close())
 		}
 	}
+}
+
+func TestPlanModel(t *testing.T) {
+	tensors := sized(1, map[string]int{"a": 6, "b": 6, "c": 600, "d": 0, "e": 6})
+	tensors["f"] = safetensors.Of([]float64{1}, 1)
+	for _, opts := range [][]safetensors.SaveOption{
+		nil,
+		{safetensors.WithMaxShardSize(12), safetensors.WithAlignment(64)},
+		{safetensors.WithMaxShardSize(13), safetensors.WithOrder([]string{"f", "e", "d", "c", "b", "a"}), safetensors.WithMetadata(map[string]string{"k": "v"})},
+	} {
+		shards, err := safetensors.PlanModel(tensors, opts...)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		files, err := safetensors.SaveModel(dir, tensors, opts...)
+		require.NoError(t, err)
+		if len(files) > 1 {
+			files = files[:len(files)-1]
+		}
+		require.Len(t, shards, len(files))
+		for i, shard := range shards {
+			require.Equal(t, files[i], shard.Name)
+			f, err := safetensors.Open(filepath.Join(dir, shard.Name))
+			require.NoError(t, err)
+			require.Equal(t, f.Names(), shard.Tensors)
+			require.NoError(t, f.Close())
+			info, err := os.Stat(filepath.Join(dir, shard.Name))
+			require.NoError(t, err)
+			require.Equal(t, info.Size(), shard.Size)
+		}
+	}
+	shards, err := safetensors.PlanModel(nil)
+	require.NoError(t, err)
+	require.Equal(t, "model.safetensors", shards[0].Name)
+	require.Empty(t, shards[0].Tensors)
+	_, err = safetensors.PlanModel(map[string]safetensors.Tensor{"\xff": safetensors.Of([]uint8{1}, 1)})
+	require.ErrorIs(t, err, safetensors.ErrBadName)
+}
+
+// TestSaveCancelled ends writes of every kind midway.
+func TestSaveCancelled(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in.safetensors")
+	big := safetensors.Of(make([]float32, 9<<20), 9<<20)
+	require.NoError(t, safetensors.Save(in, map[string]safetensors.Tensor{"a": big, "b": big}))
+	f, err := safetensors.Open(in)
+	require.NoError(t, err)
+	defer f.Close()
+	mapped, err := f.Tensor("b")
+	require.NoError(t, err)
+	halved, err := mapped.Cast(safetensors.BF16)
+	require.NoError(t, err)
+	made := safetensors.FromFunc(safetensors.U8, []int{36 << 20}, func(w io.Writer) error {
+		for range 36 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	out := filepath.Join(dir, "out")
+	require.NoError(t, os.Mkdir(out, 0o777))
+	old := map[string]safetensors.Tensor{"old": safetensors.Of([]uint8{1}, 1)}
+	_, err = safetensors.SaveModel(out, old)
+	require.NoError(t, err)
+	file := filepath.Join(out, "model.safetensors")
+	for what, save := range map[string]func(...safetensors.SaveOption) error{
+		"memory": func(opts ...safetensors.SaveOption) error {
+			return safetensors.Save(file, map[string]safetensors.Tensor{"a": big, "b": big}, opts...)
+		},
+		"map": func(opts ...safetensors.SaveOption) error {
+			return safetensors.Save(file, map[string]safetensors.Tensor{"a": mapped, "b": mapped}, opts...)
+		},
+		"cast": func(opts ...safetensors.SaveOption) error {
+			return safetensors.Save(file, map[string]safetensors.Tensor{"a": halved, "b": halved}, opts...)
+		},
+		"function": func(opts ...safetensors.SaveOption) error {
+			return safetensors.Save(file, map[string]safetensors.Tensor{"a": made, "b": made}, opts...)
+		},
+		"write": func(opts ...safetensors.SaveOption) error {
+			_, err := safetensors.Write(io.Discard, map[string]safetensors.Tensor{"a": big, "b": mapped}, opts...)
+			return err
+		},
+		"model": func(opts ...safetensors.SaveOption) error {
+			_, err := safetensors.SaveModel(out, map[string]safetensors.Tensor{"a": big, "b": mapped}, append(opts, safetensors.WithMaxShardSize(10<<20))...)
+			return err
+		},
+		"repair": func(opts ...safetensors.SaveOption) error {
+			_, err := safetensors.Repair(in, file, opts...)
+			return err
+		},
+		"metadata": func(opts ...safetensors.SaveOption) error {
+			return safetensors.UpdateMetadata(in, func(m map[string]string) error { m["k"] = "v"; return nil }, opts...)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			for _, after := range []int64{0, 10 << 20} {
+				ctx, cancel := context.WithCancel(t.Context())
+				most := int64(0)
+				progress := func(done, total int64) {
+					if most = done; done > after {
+						cancel()
+					}
+				}
+				if after == 0 {
+					cancel()
+				}
+				err := save(safetensors.WithContext(ctx), safetensors.WithProgress(progress))
+				require.ErrorIs(t, err, context.Canceled)
+				require.Less(t, most, int64(70<<20), "it went on")
+				cancel()
+				require.Equal(t, []string{"model.safetensors"}, folder(t, out))
+				require.Equal(t, []string{"in.safetensors", "out"}, folder(t, dir))
+				sameAs(t, file, old, nil)
+			}
+		})
+	}
+	g, err := safetensors.Open(in)
+	require.NoError(t, err)
+	require.Nil(t, g.Metadata())
+	require.NoError(t, g.Close())
 }

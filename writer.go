@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -20,13 +21,14 @@ type saveOptions struct {
 	metadata  map[string]string
 	alignment int
 	progress  func(done, total int64)
+	ctx       context.Context
 	inPlace   bool
 	maxShard  int64
 	order     []string
 }
 
 func saveOptionsOf(opts []SaveOption) (saveOptions, error) {
-	o := saveOptions{alignment: 8, maxShard: DefaultMaxShardSize}
+	o := saveOptions{alignment: 8, maxShard: DefaultMaxShardSize, ctx: context.Background()}
 	for _, set := range opts {
 		set(&o)
 	}
@@ -56,6 +58,10 @@ func WithProgress(fn func(done, total int64)) SaveOption {
 	return func(o *saveOptions) { o.progress = fn }
 }
 
+// WithContext ends a write with ctx's error soon after ctx is done, as any error
+// ends it. What follows once all bytes are written is not interrupted.
+func WithContext(ctx context.Context) SaveOption { return func(o *saveOptions) { o.ctx = ctx } }
+
 // WithInPlace makes [Save] write over the file itself, for file systems without
 // rename. A write that fails then leaves a broken file and what was there is
 // lost. Tensors that come from that very file are refused.
@@ -77,13 +83,18 @@ type entry struct {
 // the first and then by name, and checks all that can be checked beforehand.
 func layOut(tensors map[string]Tensor, o saveOptions) (*layout, error) {
 	l := &layout{entries: make([]entry, 0, len(tensors))}
-	text := 0
 	for name, t := range tensors {
-		if err := checkEntry(name, t); err != nil {
+		l.entries = append(l.entries, entry{name, t})
+	}
+	slices.SortFunc(l.entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.dtype, a.dtype), cmp.Compare(a.name, b.name))
+	})
+	text := 0
+	for _, e := range l.entries {
+		if err := checkEntry(e.name, e.Tensor); err != nil {
 			return nil, err
 		}
-		l.entries = append(l.entries, entry{name, t})
-		text += len(name) + 64 + 8*len(t.shape)
+		text += len(e.name) + 64 + 8*len(e.shape)
 	}
 	for k, v := range o.metadata {
 		if !utf8.ValidString(k) || !utf8.ValidString(v) {
@@ -91,9 +102,6 @@ func layOut(tensors map[string]Tensor, o saveOptions) (*layout, error) {
 		}
 		text += len(k) + len(v) + 8
 	}
-	slices.SortFunc(l.entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(b.dtype, a.dtype), cmp.Compare(a.name, b.name))
-	})
 
 	b := append(make([]byte, 8, 8+text+o.alignment), '{')
 	if o.metadata != nil {
@@ -228,13 +236,13 @@ func Write(w io.Writer, tensors map[string]Tensor, opts ...SaveOption) (int64, e
 	if err != nil {
 		return 0, err
 	}
-	return l.write(newOutput(w, l.total, o.progress))
+	return l.write(newOutput(w, l.total, o))
 }
 
 // writeFile writes all of f, which the caller syncs then. Much of it is on its
 // way to the disk by that time.
 func (l *layout) writeFile(f *os.File, o saveOptions) error {
-	out := newOutput(f, l.total, o.progress)
+	out := newOutput(f, l.total, o)
 	out.synced = true
 	_, err := l.write(out)
 	return err
@@ -267,6 +275,7 @@ type output struct {
 	done     int64 // bytes that w took
 	total    int64
 	progress func(done, total int64)
+	ctx      context.Context
 	copier   copier
 	synced   bool  // w is a file from its start on, which will be synced
 	started  int64 // up to where the system was told to write it back
@@ -275,12 +284,13 @@ type output struct {
 // smallTensor is the size up to which tensors are gathered in the buffer.
 const smallTensor = 128 << 10
 
-// syncWindow is how much of a file that will be synced is written before the
-// disk is set to work on it.
-const syncWindow = 8 * blockSize
+// writeMost is how much is written at once, so that a context is asked in time.
+// It is also how much of a file that will be synced is written before the disk
+// is set to work on it.
+const writeMost = 8 * blockSize
 
-func newOutput(w io.Writer, total int64, progress func(done, total int64)) *output {
-	out := &output{w: w, total: total, progress: progress, buf: make([]byte, 0, min(total, blockSize))}
+func newOutput(w io.Writer, total int64, o saveOptions) *output {
+	out := &output{w: w, total: total, progress: o.progress, ctx: o.ctx, buf: make([]byte, 0, min(total, blockSize))}
 	out.file, _ = w.(*os.File)
 	return out
 }
@@ -328,10 +338,11 @@ func (o *output) Write(p []byte) (int, error) {
 func (o *output) direct(p []byte) (int, error) {
 	done := 0
 	for {
-		b := p[done:]
-		if o.synced {
-			b = b[:min(len(b), syncWindow)]
+		if err := o.ctx.Err(); err != nil {
+			return done, err
 		}
+		b := p[done:]
+		b = b[:min(len(b), writeMost)]
 		n, err := o.w.Write(b)
 		if n < 0 || n > len(b) {
 			return done, errors.New("the writer returned an impossible count")
@@ -360,7 +371,7 @@ func (o *output) flush() error {
 // wrote counts n bytes that w took.
 func (o *output) wrote(n int64) {
 	o.done += n
-	if n := o.done - o.started; o.synced && n >= syncWindow {
+	if n := o.done - o.started; o.synced && n >= writeMost {
 		startWriteback(o.file, o.started, n)
 		o.started = o.done
 	}

@@ -117,6 +117,7 @@ func TestGolden(t *testing.T) {
 		"cp_no_pair":            {"cp", "--metadata", "k", "sh_good", "x"},
 		"cp_to_index":           {"cp", "sh_good", "model.safetensors.index.json"},
 		"cp_dry_run":            {"cp", "--dry-run", "sh_good", "x", "--cast", "f16", "--exclude", "*.b", "--metadata", "k=v"},
+		"split_dry_run":         {"split", "--dry-run", "--max-shard-size", "12", "sh_good", "x"},
 		"repair_refused":        {"repair", "cut_one_byte.safetensors", "x"},
 		"hash":                  {"hash", "dtype_all_in_one.safetensors"},
 		"hash_json":             {"hash", "dtype_all_in_one.safetensors", "-json"},

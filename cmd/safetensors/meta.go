@@ -1,13 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,8 +23,8 @@ value of KEY as a JSON string. set adds keys or changes their values; with --jso
 takes a JSON object of strings in place of each KEY=VALUE, where "-" is standard
 input. delete takes keys out; without keys but with --all, the metadata as a whole.
 
-The file is replaced at once when all is written. Of a model of several files each
-one is changed. For that it has to be complete; the index stays as it is.
+The file is replaced at once when all is written. Of a model of several files, which
+has to be complete, each one is changed, then what the index has of the same keys.
 `,
 }
 
@@ -173,10 +173,6 @@ func (c *metaChange) apply(e *env, path string, change func(map[string]string) e
 		return err
 	}
 	after := m.Metadata()
-	var files []string
-	for shard := range m.Shards() {
-		files = append(files, shard)
-	}
 	if err := m.Close(); err != nil {
 		return err
 	}
@@ -194,47 +190,16 @@ func (c *metaChange) apply(e *env, path string, change func(map[string]string) e
 	if *c.dryRun {
 		return printJSON(e.stdout, after)
 	}
-	for i, shard := range files {
-		files[i] = filepath.Join(folderOf(path), filepath.FromSlash(shard))
-	}
 	var opts []safetensors.SaveOption
 	if *c.place {
 		opts = append(opts, safetensors.WithInPlace())
 	}
-	for _, file := range files {
-		bar := newProgress(e, "writing", 0)
-		some := opts
-		if bar != nil {
-			some = append(slices.Clip(opts), safetensors.WithProgress(bar.set))
-		}
-		err := safetensors.UpdateMetadata(file, change, some...)
-		bar.end()
-		if err != nil {
-			return err
-		}
+	bar := newProgress(e, "writing", 0)
+	if bar != nil {
+		opts = append(opts, safetensors.WithProgress(bar.set))
 	}
-	return c.check(path, keys)
-}
-
-// check finds keys that are still there, since an index has them as well.
-func (c *metaChange) check(path string, keys []string) error {
-	m, err := open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	for _, k := range keys {
-		if _, ok := m.Metadata()[k]; ok {
-			return fmt.Errorf("%s: metadata key %s is gone from the files, but the index has it too", path, cut(k, 120))
-		}
-	}
-	return nil
-}
-
-// folderOf returns where the shards are whose names are those of [Model.Shards].
-func folderOf(path string) string {
-	if isFolder(path) {
-		return path
-	}
-	return filepath.Dir(path)
+	return interruptible(func(ctx context.Context) error {
+		defer bar.end()
+		return safetensors.UpdateMetadata(path, change, append(opts, safetensors.WithContext(ctx))...)
+	})
 }

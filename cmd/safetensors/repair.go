@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -34,8 +35,12 @@ other way is refused, with the exit code 1.
 			if bar != nil {
 				opts = append(opts, safetensors.WithProgress(bar.set))
 			}
-			changes, err := safetensors.Repair(args[0], out, opts...)
-			bar.end()
+			var changes []string
+			err := interruptible(func(ctx context.Context) (err error) {
+				defer bar.end()
+				changes, err = safetensors.Repair(args[0], out, append(opts, safetensors.WithContext(ctx))...)
+				return err
+			})
 			if err != nil {
 				return err
 			}

@@ -66,6 +66,7 @@ type fault struct {
 	File    string           `json:"file"`
 	Message string           `json:"message"`
 	Hint    string           `json:"hint"`
+	Cause   safetensors.Kind `json:"cause,omitempty"` // of shard-invalid
 }
 
 // verify returns a verdict, an error for what cannot be read, or both: of a
@@ -134,7 +135,7 @@ func split(err error) (broken []*safetensors.FormatError, unread error) {
 func faultOf(fe *safetensors.FormatError) fault {
 	bare := *fe
 	bare.File, bare.Hint = "", ""
-	return fault{fe.Kind, fe.Tensor, fe.File, strings.TrimPrefix(bare.Error(), "safetensors: "), fe.Hint}
+	return fault{fe.Kind, fe.Tensor, fe.File, strings.TrimPrefix(bare.Error(), "safetensors: "), fe.Hint, fe.Cause}
 }
 
 func (r *verdict) print(e *env, asJSON bool) error {

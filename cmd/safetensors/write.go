@@ -1,17 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"unicode/utf8"
 
@@ -201,7 +201,7 @@ func (w *writing) save(e *env, out string, folder bool, tensors map[string]safet
 		opts = append(opts, safetensors.WithInPlace())
 	}
 	if *w.dryRun {
-		return w.preview(e, out, tensors, metadata, opts)
+		return w.preview(e, out, folder, tensors, metadata, opts)
 	}
 
 	var bytes int64
@@ -213,8 +213,9 @@ func (w *writing) save(e *env, out string, folder bool, tensors map[string]safet
 		opts = append(opts, safetensors.WithProgress(bar.set))
 	}
 	var files []string
-	err := interruptible(inputs, func() (err error) {
+	err := interruptible(func(ctx context.Context) (err error) {
 		defer bar.end()
+		opts = append(opts, safetensors.WithContext(ctx))
 		if folder {
 			files, err = safetensors.SaveModel(out, tensors, opts...)
 			return err
@@ -237,59 +238,40 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-var errInterrupted = errors.New("interrupted; what was there before is as it was")
+var errInterrupted = errors.New("interrupted; no file is half written, unless it was written in place")
 
-// interruptible runs save and, on a signal to end, has it fail and clean up by
-// taking its inputs away.
-func interruptible(inputs []input, save func() error) error {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	done := make(chan struct{})
-	interrupted := false
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		select {
-		case <-signals:
-			signal.Stop(signals) // a second one ends the program
-			interrupted = true
-			for _, m := range inputs {
-				m.Close()
-			}
-		case <-done:
-			signal.Stop(signals)
-		}
-	})
-	err := save()
-	close(done)
-	wait.Wait()
-	if interrupted && errors.Is(err, safetensors.ErrClosed) {
+// interruptible ends the context that save gets on a signal to end.
+func interruptible(save func(context.Context) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second one ends the program
+	err := save(ctx)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return errInterrupted
 	}
 	return err
 }
 
-// errPlanned stops a save that was only to be checked.
-var errPlanned = errors.New("planned")
-
-type planOnly struct{}
-
-func (planOnly) Write([]byte) (int, error) { return 0, errPlanned }
-
-// preview has the library check everything that it checks before the first
-// byte, and says what would be there.
-func (w *writing) preview(e *env, out string, tensors map[string]safetensors.Tensor, metadata map[string]string, opts []safetensors.SaveOption) error {
-	if _, err := safetensors.Write(planOnly{}, tensors, opts...); !errors.Is(err, errPlanned) {
+// preview says what would be there, so far as the library lets it be.
+func (w *writing) preview(e *env, out string, folder bool, tensors map[string]safetensors.Tensor, metadata map[string]string, opts []safetensors.SaveOption) error {
+	if !folder {
+		opts = append(opts, safetensors.WithMaxShardSize(math.MaxInt64))
+	}
+	shards, err := safetensors.PlanModel(tensors, opts...)
+	if err != nil {
 		return refusal{err}
 	}
 	fmt.Fprintf(e.stdout, "%s would hold:\n\n", printable(out))
 	var rows []tensorLine
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		t := tensors[name]
-		rows = append(rows, tensorLine{Name: name, DType: t.DType(), Shape: t.Shape(), End: t.Size()})
+	for _, shard := range shards {
+		for _, name := range shard.Tensors {
+			t := tensors[name]
+			rows = append(rows, tensorLine{Name: name, DType: t.DType(), Shape: t.Shape(), End: t.Size(), File: shard.Name})
+		}
 	}
-	if err := table(e.stdout, rows, false); err != nil {
+	if err := table(e.stdout, rows, len(shards) > 1); err != nil {
 		return err
 	}
 	printMetadata(e.stdout, metadata)
-	return totals(e.stdout, rows, 1)
+	return totals(e.stdout, rows, len(shards))
 }
