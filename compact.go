@@ -64,7 +64,7 @@ func (s *scanner) compactEntry(p int) int {
 	if f == nil {
 		return 0
 	}
-	p += f.len
+	p += int(f.len)
 
 	begin := s.end64
 	if n := s.endLen; n > 0 && same(buf, s.endAt, p, n) && buf[p+n] == ',' {
@@ -95,13 +95,14 @@ func (s *scanner) compactEntry(p int) int {
 // and the first offset. A model repeats few of them over and over, so that text
 // which stood before need not be read again.
 type form struct {
-	at, len    int // of the text; no text is empty
+	at, len    uint32 // of the text; no text is empty
 	dims, rank uint32
 	dtype      DType
 }
 
 func (f *form) standsAt(buf []byte, p int) bool {
-	return f.len > 0 && p+f.len <= len(buf) && string(buf[p:p+f.len]) == string(buf[f.at:f.at+f.len])
+	n := int(f.len)
+	return n > 0 && p+n <= len(buf) && string(buf[p:p+n]) == string(buf[f.at:f.at+f.len])
 }
 
 // formAt returns the form at p, or nil. Tensors whose names end alike mostly
@@ -162,7 +163,7 @@ func (s *scanner) readForm(p int) form {
 		return form{}
 	}
 	p += 18
-	return form{from, p - from, uint32(held), uint32(len(s.dims) - held), d}
+	return form{uint32(from), uint32(p - from), uint32(held), uint32(len(s.dims) - held), d}
 }
 
 // compactDims appends the dimensions at p and returns the place after the last
