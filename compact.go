@@ -107,28 +107,29 @@ func (f *form) standsAt(buf []byte, p int) bool {
 
 // formAt returns the form at p, or nil. Tensors whose names end alike mostly
 // have the same, whatever the numbers of their layers and experts are, so that
-// is where each is kept, in one of two places, until others take them.
+// is where each is kept, in one of four places, until newer ones take them.
 func (s *scanner) formAt(p int) *form {
-	slot := uint64(0)
+	at := uint64(0)
 	if buf := s.buf; p >= 24 {
 		// Odd numbers with bits everywhere: the golden ratio's, and two of splitmix64.
 		x := letters(load8(buf, p-8)) * 0x9e3779b97f4a7c15
 		y := letters(load8(buf, p-16)) * 0xbf58476d1ce4e5b9
 		z := letters(load8(buf, p-24)) * 0x94d049bb133111eb
-		slot = (x + y + z) >> 56
+		at = (x + y + z) >> 58
 	}
-	f, other := &s.forms[slot], &s.forms[slot^1]
-	switch {
-	case f.standsAt(s.buf, p):
-		return f
-	case other.standsAt(s.buf, p):
-		return other
+	forms := &s.forms[at]
+	for i := range forms {
+		if forms[i].standsAt(s.buf, p) {
+			return &forms[i]
+		}
 	}
-	if now := s.readForm(p); now.len > 0 {
-		*f, *other = now, *f
-		return f
+	f := s.readForm(p)
+	if f.len == 0 {
+		return nil
 	}
-	return nil
+	copy(forms[1:], forms[:])
+	forms[0] = f
+	return &forms[0]
 }
 
 // letters puts zeros in the place of digits, points and the like in x.

@@ -40,7 +40,7 @@ type scanner struct {
 	misses   int      // entries in a row that compact did not take
 	keys     []string // of the objects around p that are not in maps
 
-	forms [256]form
+	forms [64][4]form // see formAt
 
 	// The end offset that compact read last, and where its digits stand: the next
 	// tensor's data mostly begins there.

@@ -52,12 +52,9 @@ given for what reading can reach: as many preads of 8 MiB by as many goroutines 
 are already there, into fresh memory on huge pages, and into a plain slice of Go.`, size(data)))
 
 	readers := strconv.Itoa(max(4, min(2*s.threads, 32))) // as Load
-	// A virtual machine's host may take back memory that is free, and give it
-	// again page by page, slowly. So that this is not what is measured, as much
-	// memory is used right before each run.
 	ready := func(run func() (sample, error)) func(int) (sample, error) {
 		return func(int) (sample, error) {
-			if _, err := inChild("touch", strconv.FormatInt(data*5/4, 10)); err != nil {
+			if err := useMemory(data * 5 / 4); err != nil {
 				return sample{}, err
 			}
 			return run()
@@ -223,6 +220,14 @@ func warm(name string) error {
 	}
 	defer f.Close()
 	_, err = io.CopyBuffer(struct{ io.Writer }{io.Discard}, struct{ io.Reader }{f}, make([]byte, 4<<20))
+	return err
+}
+
+// useMemory uses and frees as many bytes of memory. A virtual machine's host may
+// take back memory that is free, and give it again page by page, slowly: before
+// each run, so that this is not what is measured.
+func useMemory(n int64) error {
+	_, err := inChild("touch", strconv.FormatInt(n, 10))
 	return err
 }
 

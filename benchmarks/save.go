@@ -34,7 +34,8 @@ func saveTopic(s *settings, p *peers, r *report) error {
 %s of half-precision tensors that are in memory, to a new file. With sync, the file and its folder are on the disk
 when the clock stops, as Save does it: a temporary file, synced, renamed, the folder synced; the plain write does the
 same steps, and the peers, which do not sync by themselves, get both syncs afterwards. Without sync the bytes are in the
-page cache; there this library is Write to an *os.File. Before each run the disk is given time to settle.`, size(data)))
+page cache; there this library is Write to an *os.File. Before each run the disk is given time to settle, and memory is
+used, as for loading.`, size(data)))
 
 	fresh := func(run func() (sample, error)) func(int) (sample, error) {
 		return func(int) (sample, error) {
@@ -42,6 +43,9 @@ page cache; there this library is Write to an *os.File. Before each run the disk
 				return sample{}, err
 			}
 			settle()
+			if err := useMemory(data * 5 / 2); err != nil { // the tensors, the file in the page cache, and some
+				return sample{}, err
+			}
 			return run()
 		}
 	}
