@@ -15,11 +15,11 @@ func modelHeader(n int) []byte {
 	var b bytes.Buffer
 	b.Write(make([]byte, 8))
 	b.WriteString(`{"__metadata__":{"format":"pt"}`)
-	at := 0
+	at := int64(0)
 	add := func(name string, shape ...int) {
-		size := 2
+		size := int64(2)
 		for _, d := range shape {
-			size *= d
+			size *= int64(d)
 		}
 		text := fmt.Sprint(shape[0])
 		for _, d := range shape[1:] {
