@@ -49,8 +49,8 @@ func modelHeader(n int) []byte {
 
 func BenchmarkReadHeader(b *testing.B) {
 	for _, n := range []int{10, 300, 19_000, 100_000, 700_000} {
-		data := modelHeader(n)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			data := modelHeader(n)
 			b.SetBytes(int64(len(data)))
 			b.ReportAllocs()
 			for b.Loop() {

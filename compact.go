@@ -55,15 +55,21 @@ func (s *scanner) compactEntry(p int) int {
 		return 0
 	}
 	from := p + 1
-	p, wide := plain(buf, from)
+	p = plainASCII(buf, from)
 	name := buf[from:p]
-	if wide || len(name) == len("__metadata__") && string(name) == "__metadata__" {
+	if len(name) == len("__metadata__") && string(name) == "__metadata__" {
 		return 0
 	}
-	f := s.formAt(p)
-	if f == nil {
-		return 0
+	at := s.forms[s.last].next
+	if !s.forms[at].standsAt(buf, p) {
+		var ok bool
+		if at, ok = s.formAt(p); !ok {
+			return 0
+		}
+		s.forms[s.last].next = at
 	}
+	s.last = at
+	f := &s.forms[at]
 	p += int(f.len)
 
 	begin := s.end64
@@ -72,32 +78,36 @@ func (s *scanner) compactEntry(p int) int {
 	} else if begin, p = digits(buf, p); p == 0 || buf[p] != ',' {
 		return 0
 	}
-	at := p + 1
-	end, p := digits(buf, at)
+	endAt := p + 1
+	end, p := digits(buf, endAt)
 	if p == 0 || buf[p] != ']' || buf[p+1] != '}' {
 		return 0
 	}
-	s.endAt, s.endLen, s.end64 = at, p-at, end
-	s.tensors = append(s.tensors, record{
-		begin:   int64(begin),
-		end:     int64(end),
-		name:    uint32(from),
-		nameLen: uint32(len(name)),
-		dims:    f.dims,
-		rank:    f.rank,
-		dtype:   f.dtype,
-		hash:    hashName(s.seed, stringOf(name)),
-	})
+	if begin == s.end64 && end-begin == f.size && s.checked == len(s.tensors) {
+		s.checked++
+	}
+	s.endAt, s.endLen, s.end64 = endAt, p-endAt, end
+	// Field by field: a whole record would be made elsewhere and copied in wider
+	// pieces than it was written in, which stalls.
+	s.tensors = append(s.tensors, record{})
+	t := &s.tensors[len(s.tensors)-1]
+	t.begin, t.end = int64(begin), int64(end)
+	t.name, t.nameLen = uint32(from), uint32(len(name))
+	t.dims, t.rank = f.dims, f.rank
+	t.dtype = f.dtype
+	t.hash = hashName(s.seed, stringOf(name))
 	return p + 2
 }
 
 // A form is a dtype and a shape as an entry has them: the text between the name
-// and the first offset. A model repeats few of them over and over, so that text
-// which stood before need not be read again.
+// and the first offset. A model repeats few of them over and over, mostly in the
+// same order, so that text which stood before need not be read again.
 type form struct {
 	at, len    uint32 // of the text; no text is empty
 	dims, rank uint32
+	size       uint64 // of the tensor's data
 	dtype      DType
+	next       uint8 // the place of the one that came after it last
 }
 
 func (f *form) standsAt(buf []byte, p int) bool {
@@ -105,31 +115,33 @@ func (f *form) standsAt(buf []byte, p int) bool {
 	return n > 0 && p+n <= len(buf) && string(buf[p:p+n]) == string(buf[f.at:f.at+f.len])
 }
 
-// formAt returns the form at p, or nil. Tensors whose names end alike mostly
-// have the same, whatever the numbers of their layers and experts are, so that
-// is where each is kept, in one of four places, until newer ones take them.
-func (s *scanner) formAt(p int) *form {
-	at := uint64(0)
+// formAt returns the place in forms of the one at p, and whether there is one.
+// Tensors whose names end alike mostly have the same, whatever the numbers of
+// their layers and experts are, so that is where each is kept, in one of four
+// places, until newer ones take them.
+func (s *scanner) formAt(p int) (uint8, bool) {
+	const places = 4
+	at := uint8(0)
 	if buf := s.buf; p >= 24 {
 		// Odd numbers with bits everywhere: the golden ratio's, and two of splitmix64.
 		x := letters(load8(buf, p-8)) * 0x9e3779b97f4a7c15
 		y := letters(load8(buf, p-16)) * 0xbf58476d1ce4e5b9
 		z := letters(load8(buf, p-24)) * 0x94d049bb133111eb
-		at = (x + y + z) >> 58
+		at = uint8((x+y+z)>>58) * places
 	}
-	forms := &s.forms[at]
-	for i := range forms {
-		if forms[i].standsAt(s.buf, p) {
-			return &forms[i]
+	near := s.forms[at:][:places]
+	for i := range near {
+		if near[i].standsAt(s.buf, p) {
+			return at + uint8(i), true
 		}
 	}
 	f := s.readForm(p)
 	if f.len == 0 {
-		return nil
+		return 0, false
 	}
-	copy(forms[1:], forms[:])
-	forms[0] = f
-	return &forms[0]
+	copy(near[1:], near)
+	near[0] = f
+	return at, true
 }
 
 // letters puts zeros in the place of digits, points and the like in x.
@@ -164,7 +176,13 @@ func (s *scanner) readForm(p int) form {
 		return form{}
 	}
 	p += 18
-	return form{uint32(from), uint32(p - from), uint32(held), uint32(len(s.dims) - held), d}
+	size, kind := sizeOf(d, s.dims[held:])
+	if kind != "" {
+		s.dims = s.dims[:held]
+		return form{}
+	}
+	return form{at: uint32(from), len: uint32(p - from), dims: uint32(held), rank: uint32(len(s.dims) - held),
+		size: uint64(size), dtype: d}
 }
 
 // compactDims appends the dimensions at p and returns the place after the last
@@ -185,6 +203,21 @@ func (s *scanner) compactDims(p int) int {
 		}
 	}
 	return p
+}
+
+// plainASCII returns the first place from p on that is a quote, a backslash, a
+// control character or no ASCII.
+func plainASCII(buf []byte, p int) int {
+	const ones, highs = 0x0101010101010101, 0x8080808080808080
+	for {
+		v := load8(buf, p)
+		// As in plain, but for one step that only other than ASCII needs.
+		stop := (v ^ ones*'"' - ones) | (v ^ ones*'\\' - ones) | (v - ones*0x20) | v
+		if stop &= highs; stop != 0 {
+			return p + bits.TrailingZeros64(stop)>>3
+		}
+		p += 8
+	}
 }
 
 func load8(buf []byte, p int) uint64 { return binary.LittleEndian.Uint64(buf[p : p+8 : p+8]) }

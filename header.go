@@ -36,8 +36,9 @@ type Header struct {
 	text     []byte   // the JSON, which names are parts of
 	dims     []int    // shapes, which tensors may share
 	tensors  []record // in data order
-	index    []uint64 // open-addressed table of names: hash above, place in tensors plus one below
+	index    []uint32 // open-addressed table of names: place in tensors plus one, low bits of the hash above it
 	shift    uint8    // from a hash to its slot in index
+	place    uint8    // bits that a place takes in index
 	seed     maphash.Seed
 	size     int64 // bytes of JSON, padding included
 }
@@ -257,7 +258,11 @@ func parseHeader(buf []byte, n int, size int64, o options) (_ *Header, err error
 	if err := h.buildIndex(o.compat); err != nil {
 		return nil, err
 	}
-	sorted, err := h.checkSizes()
+	checked := s.checked
+	if len(h.tensors) < len(s.tensors) { // replaced by later ones of their names
+		checked = 0
+	}
+	sorted, err := h.checkSizes(checked)
 	if err != nil {
 		return nil, err
 	}
@@ -266,8 +271,9 @@ func parseHeader(buf []byte, n int, size int64, o options) (_ *Header, err error
 		if err := h.buildIndex(o.compat); err != nil {
 			return nil, err
 		}
+		checked = 0
 	}
-	if err := h.checkOffsets(); err != nil {
+	if err := h.checkOffsets(checked); err != nil {
 		return nil, err
 	}
 	if size >= 0 {
@@ -276,12 +282,12 @@ func parseHeader(buf []byte, n int, size int64, o options) (_ *Header, err error
 	return h, nil
 }
 
-// checkSizes is rules 11 to 13. It reports whether the tensors stand in data
-// order already.
-func (h *Header) checkSizes() (sorted bool, err error) {
+// checkSizes is rules 11 to 13, on tensors from the given one on. It reports
+// whether they stand in data order already.
+func (h *Header) checkSizes(from int) (sorted bool, err error) {
 	sorted = true
-	var begin, end int64
-	for i := range h.tensors {
+	begin, end := h.before(from)
+	for i := from; i < len(h.tensors); i++ {
 		t := &h.tensors[i]
 		if t.begin < begin || t.begin == begin && t.end < end {
 			sorted = false
@@ -361,10 +367,18 @@ func shapeText(shape []int) string {
 	return string(append(b, ']'))
 }
 
-// checkOffsets is rule 14, on tensors in data order.
-func (h *Header) checkOffsets() error {
-	var at int64
-	for i := range h.tensors {
+// before returns the place of the tensor before the i-th in the data.
+func (h *Header) before(i int) (begin, end int64) {
+	if i == 0 {
+		return 0, 0
+	}
+	return h.tensors[i-1].begin, h.tensors[i-1].end
+}
+
+// checkOffsets is rule 14, on tensors from the given one on, in data order.
+func (h *Header) checkOffsets(from int) error {
+	_, at := h.before(from)
+	for i := from; i < len(h.tensors); i++ {
 		t := &h.tensors[i]
 		if t.begin == at && t.end >= t.begin {
 			at = t.end
@@ -447,11 +461,12 @@ func (h *Header) sort() {
 // buildIndex makes the table of names (rule 7 for tensor names). With compat
 // the last entry of a name takes the place of those before it.
 func (h *Header) buildIndex(compat bool) error {
-	const spare = 3 // at most three quarters of the slots are taken
+	const spare = 2 // at most half of the slots are taken
 	n := len(h.tensors)
-	width := bits.Len(uint(n + n/spare))
-	h.index = make([]uint64, 1<<width)
+	width := bits.Len(uint(spare * n))
+	h.index = make([]uint32, 1<<width)
 	h.shift = uint8(32 - width)
+	h.place = uint8(bits.Len(uint(n)))
 	if n > inCache {
 		if h.insertByParts() {
 			return nil
@@ -461,7 +476,7 @@ func (h *Header) buildIndex(compat bool) error {
 	kept := 0
 	for i := range h.tensors {
 		t := &h.tensors[i]
-		twin := h.insert(uint64(t.hash)<<32|uint64(kept+1), i)
+		twin := h.insert(t.hash, kept, i)
 		if twin < 0 {
 			if kept < i {
 				h.tensors[kept] = *t
@@ -479,21 +494,30 @@ func (h *Header) buildIndex(compat bool) error {
 	return nil
 }
 
-// insert enters the name of tensors[i] as v, unless the name is there already:
-// then it returns the place that it has, else -1. It looks at tensors only then.
-func (h *Header) insert(v uint64, i int) (twin int) {
-	mask := uint64(len(h.index) - 1)
-	for slot := v >> 32 >> h.shift; ; slot = (slot + 1) & mask {
-		u := h.index[slot]
+// insert enters the name of tensors[i], which has that hash and will be at
+// place, unless the name is there already: then it returns the place that it
+// has, else -1. It looks at tensors only then.
+func (h *Header) insert(hash uint32, place, i int) (twin int) {
+	index := h.index
+	mask := uint32(len(index) - 1)
+	v := hash<<h.place | uint32(place+1)
+	for slot := hash >> h.shift; ; slot++ {
+		u := index[slot&mask]
 		if u == 0 {
-			h.index[slot] = v
+			index[slot&mask] = v
 			return -1
 		}
-		if had := int(uint32(u)) - 1; u>>32 == v>>32 && h.name(&h.tensors[had]) == h.name(&h.tensors[i]) {
+		if (u^v)>>h.place != 0 {
+			continue
+		}
+		if had := h.placeIn(u); h.tensors[had].hash == hash && h.name(&h.tensors[had]) == h.name(&h.tensors[i]) {
 			return had
 		}
 	}
 }
+
+// placeIn returns the place in tensors that a taken slot of index has.
+func (h *Header) placeIn(slot uint32) int { return int(slot&(1<<h.place-1)) - 1 }
 
 // inCache is up to how many names the index is small enough to be filled in any
 // order.
@@ -516,11 +540,11 @@ func (h *Header) insertByParts() bool {
 	}
 	slots := make([]uint64, len(h.tensors))
 	for i := range h.tensors {
-		slots[ends[part(i)]] = uint64(h.tensors[i].hash)<<32 | uint64(i+1)
+		slots[ends[part(i)]] = uint64(h.tensors[i].hash)<<32 | uint64(i)
 		ends[part(i)]++
 	}
 	for _, v := range slots {
-		if h.insert(v, int(uint32(v))-1) >= 0 {
+		if i := int(uint32(v)); h.insert(uint32(v>>32), i, i) >= 0 {
 			return false
 		}
 	}
@@ -529,13 +553,13 @@ func (h *Header) insertByParts() bool {
 
 // find returns the place of a name in tensors, or -1.
 func (h *Header) find(name string) int {
-	sum, mask := hashName(h.seed, name), uint32(len(h.index)-1)
-	for slot := sum >> h.shift; ; slot = (slot + 1) & mask {
-		v := h.index[slot]
+	hash, mask := hashName(h.seed, name), uint32(len(h.index)-1)
+	for slot := hash >> h.shift; ; slot++ {
+		v := h.index[slot&mask]
 		if v == 0 {
 			return -1
 		}
-		if i := int(uint32(v)) - 1; uint32(v>>32) == sum && h.name(&h.tensors[i]) == name {
+		if i := h.placeIn(v); (v>>h.place^hash)<<h.place == 0 && h.name(&h.tensors[i]) == name {
 			return i
 		}
 	}

@@ -154,7 +154,7 @@ func (s *scanner) damaged(n, size int64) (h *Header, changes []string, err error
 	if err := h.buildIndex(false); err != nil {
 		return nil, nil, err
 	}
-	sorted, err := h.checkSizes()
+	sorted, err := h.checkSizes(0)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -40,7 +40,12 @@ type scanner struct {
 	misses   int      // entries in a row that compact did not take
 	keys     []string // of the objects around p that are not in maps
 
-	forms [64][4]form // see formAt
+	forms [256]form // see formAt
+	last  uint8     // the place of the one that was there last
+
+	// How many tensors, of those at the start, compact has seen to begin where the
+	// one before ends and to be of the right size, so that rules 11 to 14 hold.
+	checked int
 
 	// The end offset that compact read last, and where its digits stand: the next
 	// tensor's data mostly begins there.
