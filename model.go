@@ -261,7 +261,9 @@ func (m *Model) placeAll() error {
 		Want: "each tensor in one file, or an index that decides", Got: "it in " + strings.Join(in, " and in ")}
 }
 
-var numbered = regexp.MustCompile(`^(.*)-(\d{5,})-of-(\d{5,})\.safetensors$`)
+var numbered = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.*)-(\d{5,})-of-(\d{5,})\.safetensors$`)
+})
 
 // checkNumbers refuses numbered shards of which one is missing.
 func (m *Model) checkNumbers(files []string) error {
@@ -270,7 +272,7 @@ func (m *Model) checkNumbers(files []string) error {
 	for _, f := range files {
 		name := filepath.Base(f)
 		there[name] = true
-		if part := numbered.FindStringSubmatch(name); part != nil {
+		if part := numbered().FindStringSubmatch(name); part != nil {
 			sets[[2]string{part[1], part[3]}]++
 		}
 	}

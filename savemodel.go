@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // DefaultMaxShardSize is the size of a shard that [SaveModel] keeps to where
@@ -307,7 +308,9 @@ func (s *modelSave) hide(name, use string) string {
 }
 
 // hidden knows what hide gives for the files of any model.
-var hidden = regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.index\.[0-9a-z]+\.json)$`)
+var hidden = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.index\.[0-9a-z]+\.json)$`)
+})
 
 // create makes a hidden file for that name, with the permissions of the one that
 // has it now.
@@ -504,7 +507,9 @@ func (s *modelSave) index(names []string) []byte {
 }
 
 // saved knows the names that SaveModel and huggingface_hub give.
-var saved = regexp.MustCompile(`^model(-\d{5,}-of-\d{5,})?\.safetensors$`)
+var saved = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^model(-\d{5,}-of-\d{5,})?\.safetensors$`)
+})
 
 // removeOld removes the files of the old model that are not of the new one.
 func (s *modelSave) removeOld(old oldModel) error {
@@ -536,7 +541,7 @@ func (s *modelSave) removeOld(old oldModel) error {
 	var errs []error
 	for _, e := range entries {
 		name := e.Name()
-		if keep[name] || e.IsDir() || !saved.MatchString(name) && !of[name] && !hidden.MatchString(name) {
+		if keep[name] || e.IsDir() || !saved().MatchString(name) && !of[name] && !hidden().MatchString(name) {
 			continue
 		}
 		if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -554,7 +559,7 @@ func (s *modelSave) removeOld(old oldModel) error {
 func (s *modelSave) removeHidden(old oldModel) {
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
-		if name := e.Name(); hidden.MatchString(name) && !slices.Contains(old.shards, name) {
+		if name := e.Name(); hidden().MatchString(name) && !slices.Contains(old.shards, name) {
 			remove(s.path(name))
 		}
 	}

@@ -371,7 +371,10 @@ func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
 // integer reads plain digits. Other JSON values are ErrBadTensorInfo.
 func (s *scanner) integer(p int, want string) (uint64, int, error) {
 	at := p
-	var v uint64
+	v, p := digits(s.buf, at)
+	if p == 0 {
+		v, p = 0, at
+	}
 	for c := s.buf[p] - '0'; c <= 9; c = s.buf[p] - '0' {
 		hi, lo := bits.Mul64(v, 10)
 		lo, carry := bits.Add64(lo, uint64(c), 0)
@@ -495,10 +498,19 @@ func (s *scanner) literal(p int, word string) bool {
 
 // space returns the first place from p on that is not JSON whitespace.
 func (s *scanner) space(p int) int {
+	if s.buf[p] > ' ' {
+		return p
+	}
+	return s.spaces(p)
+}
+
+func (s *scanner) spaces(p int) int {
+	const blanks = 0x2020202020202020
 	for {
 		switch s.buf[p] {
 		case ' ', '\t', '\r', '\n':
-			p++
+			// An indentation at once.
+			p += 1 + bits.TrailingZeros64(load8(s.buf, p+1)^blanks)>>3
 		default:
 			return p
 		}
