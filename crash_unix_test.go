@@ -81,6 +81,19 @@ func TestOpenSpecialFiles(t *testing.T) {
 	require.ErrorContains(t, safetensors.Save("/dev/null", one(tiny())), "not a regular file")
 	require.NoError(t, safetensors.Save("/dev/null", one(tiny()), safetensors.WithInPlace()))
 
+	// Nor does an index wait, or what is named as one.
+	for _, name := range []string{"model.safetensors.index.json", "model.fp16.safetensors.index.json"} {
+		dir := t.TempDir()
+		index := filepath.Join(dir, name)
+		require.NoError(t, syscall.Mkfifo(index, 0o600))
+		for _, path := range []string{dir, index} {
+			err := within(t, func() error { _, err := safetensors.OpenModel(path); return err })
+			require.ErrorContains(t, err, "pipe")
+		}
+		err := within(t, func() error { _, err := safetensors.SaveModel(dir, one(tiny())); return err })
+		require.ErrorContains(t, err, "pipe")
+	}
+
 	// A header can be read from a pipe, and the rest is left in it.
 	go func() {
 		w, err := os.OpenFile(fifo, os.O_WRONLY, 0)

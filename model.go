@@ -60,7 +60,8 @@ type shard struct {
 // links are followed, since model caches are made of them.
 //
 // If someone replaces the model in the meantime as [SaveModel] does, OpenModel
-// returns the old one or the new one, never a mixture.
+// returns the old one or the new one, never a mixture; if that goes on and on,
+// an error says so.
 func OpenModel(path string, opts ...Option) (*Model, error) {
 	const tries = 10 // each but the last sees the model replaced under it
 	for try := 1; ; try++ {
@@ -133,19 +134,32 @@ func choose(path string) (*choice, error) {
 }
 
 func chooseIndex(path string) (*choice, error) {
+	f, err := openIndex(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	return &choice{path: path, index: f, info: info}, nil
+}
+
+func openIndex(path string) (*os.File, error) {
+	// Opening a named pipe would wait for a writer, so look first.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("safetensors: %w", err)
+	}
+	if err := regular(path, info); err != nil {
+		return nil, err
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
-	info, err := f.Stat()
-	if err == nil {
-		err = regular(path, info)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return &choice{path: path, index: f, info: info}, nil
+	return f, nil
 }
 
 func chooseIn(dir string) (*choice, error) {

@@ -42,23 +42,28 @@ func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.orde
 // byte for byte; metadata given by [WithMetadata] goes into every shard and, but
 // for "format", also into the index.
 //
-// A model that is in the folder already is replaced: its shards and its index
-// are gone afterwards, and what else is there stays. Killed at any moment, the
-// folder holds the old model or the new one whole, and [OpenModel] opens it: all
-// shards are written and synced under hidden names first. Where the new names
-// are free they are then renamed, and the new index makes them the model. Where
-// the old model has the same names, an index of the hidden names comes first,
-// then the final names become further (hard) links to the same files, and the
-// final index follows; a file system without hard links gets copies. What is
-// left behind by a killed SaveModel the next one removes. Two must not save into
-// one folder at once.
+// A model that is in the folder already is replaced. It is what its
+// model.safetensors.index.json names in the folder itself, else
+// model.safetensors, else all files with names as above; they and the index are
+// gone afterwards. Everything else stays, such as a variant with an index of its
+// own; if the two would share a file that is written, or if that index cannot be
+// read, nothing is done.
+//
+// Killed at any moment, the folder holds the old model or the new one whole, and
+// [OpenModel] opens it: all shards are written and synced under hidden names
+// first. Where the new names are free they are then renamed, and the new index
+// makes them the model. Where the old model has the same names, an index of the
+// hidden names comes first, then the final names become further (hard) links to
+// the same files, and the final index follows; a file system without hard links
+// gets copies. What is left behind by a killed SaveModel the next one removes.
+// Two must not save into one folder at once.
 //
 // On an error before the new model is whole the old one is untouched. An error
 // after that says that the new model is there. A shard that is a symbolic link,
 // as in model caches, is replaced by a file, and what it points to is left
-// alone. Permissions are kept as [Save] does it. Tensors may come from the model
-// that is replaced, save on Windows, which does not replace a file that is
-// mapped.
+// alone. A file that is replaced keeps its permissions, and others get those of
+// the old model's first file. Tensors may come from the model that is replaced,
+// save on Windows, which does not replace a file that is mapped.
 //
 // With [WithInPlace], for file systems without rename, files are written over,
 // and none of this holds.
@@ -71,14 +76,17 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 	if err := s.plan(tensors); err != nil {
 		return nil, inFile(err, dir)
 	}
-	_, err = os.Stat(dir)
-	made := errors.Is(err, fs.ErrNotExist)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("safetensors: saving a model: %w", err)
+	var made []string // the folder and those around it, from it outwards
+	for d := filepath.Clean(dir); !exists(d); d = filepath.Dir(d) {
+		made = append(made, d)
 	}
-	if err := s.save(); err != nil {
-		if made {
-			os.Remove(dir) // which is refused if something is in it
+	err = os.MkdirAll(dir, 0o777)
+	if err == nil {
+		err = s.save()
+	}
+	if err != nil {
+		for _, d := range made {
+			os.Remove(d) // which is refused if something is in it
 		}
 		return nil, fmt.Errorf("safetensors: saving a model to %s: %w", quoteName(dir), err)
 	}
@@ -124,6 +132,12 @@ type modelSave struct {
 	total   int64      // bytes of all shards
 	temps   []string   // hidden files that were made: the shards, then the indexes
 	tag     string     // what makes their names unique
+	gone    []string   // files that go once the new model is there
+	partial []string   // files that are not to stay if it never is
+
+	// The permissions of a file that replaces none, if the old model has a say.
+	mode fs.FileMode
+	kept bool
 }
 
 // plan settles everything that can be settled before the first byte.
@@ -223,6 +237,16 @@ func (s *modelSave) save() error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkOthers(old); err != nil {
+		return err
+	}
+	s.settle(old)
+	for _, name := range append(old.shards, indexFile) {
+		if info, err := os.Stat(s.path(name)); err == nil {
+			s.mode, s.kept = info.Mode().Perm(), true
+			break
+		}
+	}
 	if s.o.inPlace {
 		return s.saveInPlace(old)
 	}
@@ -235,37 +259,111 @@ func (s *modelSave) save() error {
 	if s.free(old) {
 		return s.rename(old)
 	}
-	return s.relink(old)
+	return s.relink()
 }
 
 // An oldModel is what the folder holds before.
 type oldModel struct {
-	index  bool     // there is a model.safetensors.index.json
-	shards []string // what it names, as far as it can be read
-	loose  bool     // all *.safetensors files together are the model
+	index  bool              // there is a model.safetensors.index.json
+	shards []string          // its files
+	loose  bool              // all *.safetensors files together are the model
+	others map[string]string // files that another index names, which is that
+	left   []string          // files that a killed SaveModel was to remove
 }
 
 func (s *modelSave) oldModel() (oldModel, error) {
-	var old oldModel
-	f, err := os.Open(s.path(indexFile))
-	if err == nil {
-		defer f.Close()
-		old.index = true
-		if x, err := readIndex(f, DefaultMaxHeaderSize); err == nil {
-			old.shards = x.shards
-		}
-		return old, nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	old := oldModel{others: map[string]string{}}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
 		return old, err
 	}
-	old.index = exists(s.path(indexFile))
+	var named []string // as SaveModel names them
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == indexFile:
+			old.index = true
+		case isList(name):
+			shards, _ := s.readShards(name) // it may be cut short
+			old.left = append(old.left, shards...)
+		case name[0] == '.':
+		case isIndex(name):
+			shards, err := s.readShards(name)
+			if err != nil {
+				return old, fmt.Errorf("which files are those of another model cannot be told: %w", err)
+			}
+			for _, shard := range shards {
+				old.others[filepath.Clean(shard)] = name
+			}
+		case saved().MatchString(name) && !e.IsDir():
+			named = append(named, name)
+		}
+	}
+	if old.index {
+		old.shards, err = s.readShards(indexFile)
+		if fe := (*FormatError)(nil); errors.As(err, &fe) || errors.Is(err, fs.ErrNotExist) { // a link may lead nowhere
+			old.shards, err = named, nil
+		}
+		return old, err
+	}
 	c, err := chooseIn(s.dir)
 	if err == nil {
 		old.loose = c.index == nil && (len(c.files) > 1 || filepath.Base(c.files[0]) != singleFile)
 		c.close()
 	}
+	if old.shards = named; slices.Contains(named, singleFile) {
+		old.shards = []string{singleFile}
+	}
 	return old, nil
+}
+
+// readShards returns the files that an index in the folder names.
+func (s *modelSave) readShards(index string) ([]string, error) {
+	f, err := openIndex(s.path(index))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	x, err := readIndex(f, DefaultMaxHeaderSize)
+	if err != nil {
+		return nil, inFile(err, s.path(index))
+	}
+	return x.shards, nil
+}
+
+// checkOthers refuses to write over the files of another model.
+func (s *modelSave) checkOthers(old oldModel) error {
+	for _, name := range s.names {
+		if index := old.others[name]; index != "" {
+			return fmt.Errorf("%s is a shard of another model, that of %s", quoteName(name), quoteName(index))
+		}
+	}
+	return nil
+}
+
+// settle says what becomes of the files that are in the folder.
+func (s *modelSave) settle(old oldModel) {
+	of := map[string]bool{}
+	for _, name := range old.shards {
+		of[filepath.Clean(name)] = true
+	}
+	for _, name := range s.names {
+		if of[name] || !exists(s.path(name)) {
+			s.partial = append(s.partial, name)
+		}
+	}
+	for _, name := range old.left {
+		of[filepath.Clean(name)] = true
+	}
+	for _, name := range s.names {
+		delete(of, name)
+	}
+	for name := range of {
+		info, err := os.Lstat(s.path(name))
+		if err == nil && !info.IsDir() && filepath.Base(name) == name && strings.HasSuffix(name, fileSuffix) && old.others[name] == "" {
+			s.gone = append(s.gone, name)
+		}
+	}
+	slices.Sort(s.gone)
 }
 
 // writeShards writes and syncs all shards under hidden names. While one is
@@ -309,23 +407,33 @@ func (s *modelSave) hide(name, use string) string {
 
 // hidden knows what hide gives for the files of any model.
 var hidden = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.index\.[0-9a-z]+\.json)$`)
+	return regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.(index|old)\.[0-9a-z]+\.json)$`)
 })
 
+// The list of the files that the next SaveModel is to remove if this one is
+// killed, unless they are those of the model then. It has the form of an index.
+const listFile = singleFile + ".old.json"
+
+// isList knows a hidden [listFile].
+func isList(name string) bool {
+	return strings.HasPrefix(name, "."+singleFile+".old.") && hidden().MatchString(name)
+}
+
 // create makes a hidden file for that name, with the permissions of the one that
-// has it now.
+// has it now, or else of the old model.
 func (s *modelSave) create(name, use string) (*os.File, error) {
-	mode := fs.FileMode(0o666)
-	old, err := os.Stat(s.path(name))
-	if err == nil {
-		mode = old.Mode().Perm()
+	mode, kept := fs.FileMode(0o666), s.kept
+	if old, err := os.Stat(s.path(name)); err == nil {
+		mode, kept = old.Mode().Perm(), true
+	} else if kept {
+		mode = s.mode
 	}
 	f, err := os.OpenFile(s.path(s.hide(name, use)), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return nil, err
 	}
 	s.temps = append(s.temps, s.hide(name, use))
-	if old != nil && runtime.GOOS != "windows" {
+	if kept && runtime.GOOS != "windows" {
 		if err := f.Chmod(mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("keeping the permissions: %w", err), f.Close())
 		}
@@ -345,7 +453,7 @@ func (s *modelSave) drop() {
 func (s *modelSave) free(old oldModel) bool {
 	if len(s.names) == 1 {
 		// Without an index, model.safetensors is the model, and a rename is enough.
-		return !slices.ContainsFunc(old.shards, func(name string) bool { return filepath.Clean(name) == singleFile })
+		return !old.index || !slices.ContainsFunc(old.shards, func(name string) bool { return filepath.Clean(name) == singleFile })
 	}
 	return !old.loose && !slices.ContainsFunc(s.names, func(name string) bool { return exists(s.path(name)) })
 }
@@ -367,6 +475,9 @@ func (s *modelSave) rename(old oldModel) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := s.list(); err != nil {
+		return err
+	}
 	for i, name := range s.names {
 		if err := rename(s.path(s.hide(name, "")), s.path(name)); err != nil {
 			return renameError(err, len(s.names) == 1)
@@ -382,14 +493,14 @@ func (s *modelSave) rename(old oldModel) (err error) {
 			return err
 		}
 	}
-	named = nil
-	return s.removeOld(old)
+	named, s.temps = nil, nil
+	return s.removeOld()
 }
 
 // relink makes the hidden shards the model, then gives them their names, which
 // the old model used, and makes those the model. Once it began nothing needs
 // room on the disk, save copies where there are no links.
-func (s *modelSave) relink(old oldModel) error {
+func (s *modelSave) relink() error {
 	shards := slices.Clone(s.temps)
 	hiddenIndex, err := s.stage(shards, "h")
 	if err != nil {
@@ -397,6 +508,9 @@ func (s *modelSave) relink(old oldModel) error {
 		return err
 	}
 	index, err := s.stage(s.names, "")
+	if err == nil {
+		err = s.list()
+	}
 	if err != nil {
 		s.drop()
 		return err
@@ -417,7 +531,7 @@ func (s *modelSave) relink(old oldModel) error {
 	if err := s.switchTo(index); err != nil {
 		return whole(err)
 	}
-	return s.removeOld(old)
+	return s.removeOld()
 }
 
 // replace makes name another name of the file from, or a copy.
@@ -463,15 +577,31 @@ func (s *modelSave) stage(names []string, use string) (string, error) {
 	if len(names) == 1 && names[0] == singleFile {
 		return "", nil
 	}
-	f, err := s.create(indexFile, use)
-	if err != nil {
-		return "", err
+	return s.hide(indexFile, use), s.writeHidden(indexFile, use, s.index(names))
+}
+
+// list writes the [listFile].
+func (s *modelSave) list() error {
+	names := slices.Concat(s.gone, s.partial)
+	each := make([][]string, len(names))
+	for i, name := range names {
+		each[i] = []string{name}
 	}
-	_, err = f.Write(s.index(names))
+	err := s.writeHidden(listFile, "", appendIndex(nil, 0, nil, names, each))
+	syncDir(s.dir)
+	return err
+}
+
+func (s *modelSave) writeHidden(name, use string, text []byte) error {
+	f, err := s.create(name, use)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
 	if err == nil {
 		err = f.Sync()
 	}
-	return s.hide(indexFile, use), errors.Join(err, f.Close())
+	return errors.Join(err, f.Close())
 }
 
 // switchTo makes a staged index, or model.safetensors alone, the model.
@@ -511,41 +641,25 @@ var saved = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^model(-\d{5,}-of-\d{5,})?\.safetensors$`)
 })
 
-// removeOld removes the files of the old model that are not of the new one.
-func (s *modelSave) removeOld(old oldModel) error {
-	keep := map[string]bool{}
-	for _, name := range s.names {
-		keep[name] = true
+// removeOld removes the files of the old model that are not of the new one, and
+// then whatever is hidden.
+func (s *modelSave) removeOld() error {
+	var errs []error
+	for _, name := range s.gone {
+		if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return err
+		errs = append(errs, err)
 	}
-	// Another index in the folder may share shards with the old model.
 	for _, e := range entries {
-		if name := e.Name(); isIndex(name) && name != indexFile && name[0] != '.' {
-			if f, err := os.Open(s.path(name)); err == nil {
-				if x, err := readIndex(f, DefaultMaxHeaderSize); err == nil {
-					for _, shard := range x.shards {
-						keep[filepath.Clean(shard)] = true
-					}
-				}
-				f.Close()
+		// The list stays as long as something on it is there.
+		if name := e.Name(); hidden().MatchString(name) && !(isList(name) && errs != nil) {
+			if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
 			}
-		}
-	}
-	of := map[string]bool{}
-	for _, name := range old.shards {
-		of[filepath.Clean(name)] = strings.HasSuffix(name, fileSuffix)
-	}
-	var errs []error
-	for _, e := range entries {
-		name := e.Name()
-		if keep[name] || e.IsDir() || !saved().MatchString(name) && !of[name] && !hidden().MatchString(name) {
-			continue
-		}
-		if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
 		}
 	}
 	if errs != nil {
@@ -559,7 +673,7 @@ func (s *modelSave) removeOld(old oldModel) error {
 func (s *modelSave) removeHidden(old oldModel) {
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
-		if name := e.Name(); hidden().MatchString(name) && !slices.Contains(old.shards, name) {
+		if name := e.Name(); hidden().MatchString(name) && !isList(name) && !slices.Contains(old.shards, name) {
 			remove(s.path(name))
 		}
 	}
@@ -581,7 +695,7 @@ func (s *modelSave) saveInPlace(old oldModel) error {
 	} else if err := os.WriteFile(s.path(indexFile), s.index(s.names), 0o666); err != nil {
 		return err
 	}
-	return s.removeOld(old)
+	return s.removeOld()
 }
 
 // checkSources refuses tensors that come from files that would be written over

@@ -207,6 +207,11 @@ var before = map[string]func(t *testing.T, dir string){
 			where["tuvwxyz"[i:i+1]] = hidden
 		}
 		putIndex(t, filepath.Join(dir, indexName), where)
+		list := map[string]string{}
+		for _, name := range numberedNames(3) {
+			list[name] = name
+		}
+		putIndex(t, filepath.Join(dir, ".model.safetensors.old.abc.json"), list)
 	},
 }
 
@@ -231,6 +236,9 @@ func TestSaveModelOverAnother(t *testing.T) {
 					beside := []string{"adapter_model.safetensors", "config.json", "consolidated.safetensors", "model-00001-of-00003.safetensors.bak", "model.fp16.safetensors"}
 					if strings.HasSuffix(what, "without an index") || what == "nothing" {
 						beside = []string{"config.json"} // other files would be part of the old model
+					}
+					if strings.HasPrefix(what, "an index of") || strings.HasSuffix(what, " shards") && !strings.HasPrefix(what, "hidden") {
+						beside = append(beside, "model-00002-of-00009.safetensors") // of a model that is not there
 					}
 					for _, name := range beside {
 						put(t, filepath.Join(dir, name), map[string]byte{name: 9})
@@ -279,6 +287,47 @@ func TestSaveModelKeepsShardsOfOtherIndexes(t *testing.T) {
 	_, err := safetensors.SaveModel(dir, sized(2, map[string]int{"t": 1}))
 	require.NoError(t, err)
 	require.Equal(t, []string{"model-00001-of-00009.safetensors", "model.fp16.safetensors.index.json", "model.safetensors", "shared.safetensors"}, folder(t, dir))
+}
+
+// What another model may need is neither written over nor taken for the old one's.
+func TestSaveModelRefusesToHarmOthers(t *testing.T) {
+	const other = "model.fp16.safetensors.index.json"
+	for what, c := range map[string]struct {
+		prepare func(dir string) error
+		err     string
+	}{
+		"a shared shard": {func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, other), []byte(`{"weight_map":{"t":"./model-00002-of-00002.safetensors"}}`), 0o666)
+		}, `model-00002-of-00002.safetensors is a shard of another model, that of ` + other},
+		"an index that is no index": {func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, other), []byte(`{"weight_map":{"t":"model-00001-of-00033.safetensors",}}`), 0o666)
+		}, "which files are those of another model cannot be told"},
+		"a folder for an index": {func(dir string) error { return os.Mkdir(filepath.Join(dir, other), 0o777) }, "is a directory"},
+	} {
+		dir := t.TempDir()
+		saveOnes(t, dir, 3)
+		put(t, filepath.Join(dir, "model-00002-of-00002.safetensors"), map[string]byte{"t": 1})
+		put(t, filepath.Join(dir, "model-00001-of-00033.safetensors"), map[string]byte{"t": 1})
+		require.NoError(t, c.prepare(dir))
+		was := folder(t, dir)
+		for _, opts := range [][]safetensors.SaveOption{nil, {safetensors.WithInPlace()}} {
+			_, err := safetensors.SaveModel(dir, sized(2, map[string]int{"t": 1, "u": 1}), append(opts, safetensors.WithMaxShardSize(1))...)
+			require.ErrorContains(t, err, c.err, what)
+			require.ErrorContains(t, err, other, what)
+			require.Equal(t, was, folder(t, dir), what)
+		}
+	}
+}
+
+// Folders that were made for nothing go again, and only they.
+func TestSaveModelRemovesTheFoldersItMade(t *testing.T) {
+	dir := t.TempDir()
+	broken := errors.New("no more")
+	tensors := map[string]safetensors.Tensor{"t": safetensors.FromFunc(safetensors.U8, []int{1}, func(io.Writer) error { return broken })}
+	_, err := safetensors.SaveModel(filepath.Join(dir, "a", "b", "c")+"/", tensors)
+	require.ErrorIs(t, err, broken)
+	require.Empty(t, folder(t, dir))
+	require.DirExists(t, dir)
 }
 
 func TestSaveModelThatFailsChangesNothing(t *testing.T) {
@@ -439,7 +488,6 @@ func TestSaveModelKeepsPermissions(t *testing.T) {
 		return info.Mode().Perm()
 	}
 	saveOnes(t, dir, 2)
-	fresh := mode(indexName)
 	for i, name := range folder(t, dir) {
 		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o440|fs.FileMode(i)))
 	}
@@ -447,8 +495,13 @@ func TestSaveModelKeepsPermissions(t *testing.T) {
 	for i, name := range folder(t, dir) {
 		require.Equal(t, 0o440|fs.FileMode(i), mode(name), name)
 	}
+	for _, name := range numberedNames(2) {
+		require.NoError(t, os.Chmod(filepath.Join(dir, name), 0o400))
+	}
 	saveOnes(t, dir, 3)
-	require.Equal(t, fresh, mode("model-00001-of-00003.safetensors"))
+	for _, name := range numberedNames(3) {
+		require.Equal(t, fs.FileMode(0o400), mode(name), "a private model stays private")
+	}
 	require.Equal(t, fs.FileMode(0o442), mode(indexName))
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
@@ -24,7 +25,7 @@ type writing struct {
 	dryRun     *bool
 	inPlace    *bool
 	force      *bool
-	shard      *string
+	shard      int64 // the most bytes of a file of a folder OUT, 0 if not given
 	noMetadata *bool
 	metadata   pairs
 }
@@ -34,14 +35,19 @@ func writingFlags(c *command, flags *flag.FlagSet) *writing {
 	w.dryRun = dryRunFlag(flags)
 	w.inPlace = inPlaceFlag(flags)
 	w.force = flags.Bool("force", false, "replace the model that a folder OUT holds")
-	w.shard = flags.String("max-shard-size", "", "make OUT a folder of files of at most `SIZE`, such as 5GB or 500MiB")
+	flags.Func("max-shard-size", "make OUT a folder of files of at most `SIZE`, such as 5GB or 500MiB", func(s string) (err error) {
+		if w.shard, err = safetensors.ParseSize(s); err == nil && w.shard < 1 {
+			err = errors.New("want at least 1 byte")
+		}
+		return err
+	})
 	w.noMetadata = flags.Bool("no-metadata", false, "leave out the metadata that there is")
 	flags.Var(&w.metadata, "metadata", "set `KEY=VALUE` in the metadata; may be given several times")
 	return w
 }
 
 func dryRunFlag(flags *flag.FlagSet) *bool {
-	return flags.Bool("dry-run", false, "say what would be written, and write nothing")
+	return flags.Bool("dry-run", false, "say what would be written, and write nothing, nor try whether it can be")
 }
 
 func inPlaceFlag(flags *flag.FlagSet) *bool {
@@ -116,7 +122,7 @@ func (w *writing) merged(inputs ...input) (map[string]string, error) {
 // asks for one, or else if inclined.
 func (w *writing) folder(out string, inclined bool) bool {
 	switch info, err := os.Stat(out); {
-	case *w.shard != "", strings.HasSuffix(out, "/"), strings.HasSuffix(out, string(os.PathSeparator)):
+	case w.shard > 0, strings.HasSuffix(out, "/"), strings.HasSuffix(out, string(os.PathSeparator)):
 		return true
 	case err == nil:
 		return info.IsDir()
@@ -131,29 +137,30 @@ type input struct {
 }
 
 // replaces refuses to replace a model in a folder that nobody may have thought
-// of. That of an input was.
+// of. One whose files are all read was.
 func (w *writing) replaces(out string, inputs []input) error {
+	if info, err := os.Stat(filepath.Clean(out)); err == nil && !info.IsDir() {
+		return refusal{fmt.Errorf("%s is a file, and OUT is to be a folder", show(out))}
+	}
 	if *w.force {
 		return nil
 	}
 	m, err := safetensors.OpenModel(out)
-	if errors.Is(err, fs.ErrNotExist) || !isFolder(out) {
-		return nil // or for the library to say
+	if fe := (*safetensors.FormatError)(nil); errors.Is(err, fs.ErrNotExist) && !errors.As(err, &fe) {
+		return nil
 	}
-	whole := []string{out}
 	if err == nil {
-		m.Close()
-		for name := range m.Shards() {
-			if shardCount(m) == 1 {
-				whole = append(whole, filepath.Join(out, filepath.FromSlash(name)))
-			}
+		defer m.Close()
+		var read []string
+		for _, in := range inputs {
+			read = append(read, in.files()...)
 		}
-	}
-	for _, in := range inputs {
-		for _, path := range whole {
-			if sameFile(path, in.path) || sameFile(path, in.folder()) {
-				return nil
-			}
+		all := true
+		for _, name := range (input{out, m}).files() {
+			all = all && slices.ContainsFunc(read, func(in string) bool { return sameFile(in, name) })
+		}
+		if all {
+			return nil
 		}
 	}
 	return w.command.misuse("%s: the folder %s holds a model, all of which would be replaced: --force does it", w.command.name, show(out))
@@ -176,6 +183,19 @@ func (in input) folder() string {
 	return ""
 }
 
+// files returns the paths of the files that the model is read from.
+func (in input) files() []string {
+	dir := in.folder()
+	if dir == "" {
+		return []string{in.path}
+	}
+	var files []string
+	for name := range in.Shards() {
+		files = append(files, filepath.Join(dir, filepath.FromSlash(name)))
+	}
+	return files
+}
+
 // save writes the tensors, which come from the inputs, to the file or folder out.
 func (w *writing) save(e *env, out string, folder bool, tensors map[string]safetensors.Tensor, metadata map[string]string, inputs ...input) error {
 	if strings.HasSuffix(out, ".json") {
@@ -187,15 +207,8 @@ func (w *writing) save(e *env, out string, folder bool, tensors map[string]safet
 			return err
 		}
 	}
-	if *w.shard != "" {
-		n, err := safetensors.ParseSize(*w.shard)
-		if err == nil && n < 1 {
-			err = errors.New("want at least 1 byte")
-		}
-		if err != nil {
-			return w.command.misuse("--max-shard-size: %s", strings.TrimPrefix(err.Error(), "safetensors: "))
-		}
-		opts = append(opts, safetensors.WithMaxShardSize(n))
+	if w.shard > 0 {
+		opts = append(opts, safetensors.WithMaxShardSize(w.shard))
 	}
 	if *w.inPlace {
 		opts = append(opts, safetensors.WithInPlace())

@@ -187,6 +187,36 @@ func TestFolderInUse(t *testing.T) {
 	require.Len(t, listed(t, model).Tensors, 1)
 }
 
+// A variant in the folder is another model than the one that would be replaced.
+func TestFolderWithAVariant(t *testing.T) {
+	in, dir := example(t), t.TempDir()
+	succeeds(t, "split", "--max-shard-size", "8", in, dir)
+	was := listed(t, dir)
+	save(t, filepath.Join(dir, "half.safetensors"), tensors{"x": safetensors.Of([]uint8{1})})
+	variant := filepath.Join(dir, "model.fp16.safetensors.index.json")
+	require.NoError(t, os.WriteFile(variant, []byte(`{"weight_map":{"x":"half.safetensors"}}`), 0o666))
+	for _, args := range [][]string{{"split", "--max-shard-size", "8", variant, dir}, {"cp", variant, dir + "/"}, {"merge", variant, dir}} {
+		code, _, errs := call(args...)
+		require.Equal(t, exitUsage, code, args)
+		require.Contains(t, errs, "--force")
+		require.Equal(t, was, listed(t, dir))
+	}
+	succeeds(t, "split", "--max-shard-size", "9", dir, dir)
+	require.Len(t, listed(t, variant).Tensors, 1)
+}
+
+func TestFolderThatIsAFile(t *testing.T) {
+	in := example(t)
+	for _, args := range [][]string{{"cp", "--max-shard-size", "8", in, in}, {"cp", "--dry-run", "--max-shard-size", "8", in, in}, {"split", in, in}, {"cp", in, in + "/"}} {
+		code, _, errs := call(args...)
+		require.Equal(t, exitFailed, code, args)
+		require.Contains(t, errs, "is a file, and OUT is to be a folder")
+	}
+	code, _, errs := call("split", "--max-shard-size", "", in, t.TempDir())
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, "max-shard-size")
+}
+
 func TestMerge(t *testing.T) {
 	one := safetensors.Of([]uint8{1})
 	a := saved(t, tensors{"a": one}, safetensors.WithMetadata(map[string]string{"format": "pt", "from": "a"}))
