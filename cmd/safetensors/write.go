@@ -36,10 +36,13 @@ func writingFlags(c *command, flags *flag.FlagSet) *writing {
 	w.inPlace = inPlaceFlag(flags)
 	w.force = flags.Bool("force", false, "replace the model that a folder OUT holds")
 	flags.Func("max-shard-size", "make OUT a folder of files of at most `SIZE`, such as 5GB or 500MiB", func(s string) (err error) {
-		if w.shard, err = safetensors.ParseSize(s); err == nil && w.shard < 1 {
-			err = errors.New("want at least 1 byte")
+		if w.shard, err = safetensors.ParseSize(s); err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), "safetensors: "))
 		}
-		return err
+		if w.shard < 1 {
+			return errors.New("want at least 1 byte")
+		}
+		return nil
 	})
 	w.noMetadata = flags.Bool("no-metadata", false, "leave out the metadata that there is")
 	flags.Var(&w.metadata, "metadata", "set `KEY=VALUE` in the metadata; may be given several times")
