@@ -77,7 +77,7 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 		return nil, inFile(err, dir)
 	}
 	var made []string // the folder and those around it, from it outwards
-	for d := filepath.Clean(dir); !exists(d); d = filepath.Dir(d) {
+	for d := filepath.Clean(dir); !exists(d) && d != filepath.Dir(d); d = filepath.Dir(d) {
 		made = append(made, d)
 	}
 	err = os.MkdirAll(dir, 0o777)
