@@ -164,10 +164,10 @@ func openIndex(path string) (*os.File, error) {
 
 func chooseIn(dir string) (*choice, error) {
 	// A symbolic link that leads nowhere is there all the same.
-	if name := filepath.Join(dir, indexFile); exists(name) {
+	if name := inDir(dir, indexFile); exists(name) {
 		return chooseIndex(name)
 	}
-	if name := filepath.Join(dir, singleFile); exists(name) {
+	if name := inDir(dir, singleFile); exists(name) {
 		return &choice{path: dir, files: []string{name}}, nil
 	}
 	entries, err := os.ReadDir(dir)
@@ -182,18 +182,28 @@ func chooseIn(dir string) (*choice, error) {
 		case isIndex(name):
 			indexes = append(indexes, name)
 		case strings.HasSuffix(name, fileSuffix):
-			files = append(files, filepath.Join(dir, name))
+			files = append(files, inDir(dir, name))
 		}
 	}
 	switch {
 	case len(indexes) == 1:
-		return chooseIndex(filepath.Join(dir, indexes[0]))
+		return chooseIndex(inDir(dir, indexes[0]))
 	case len(indexes) > 1:
 		return nil, fmt.Errorf("safetensors: %s has several models; open one of %s", quoteName(dir), listed(indexes))
 	case len(files) == 0:
 		return nil, fmt.Errorf("safetensors: %s has no .safetensors file: %w", quoteName(dir), fs.ErrNotExist)
 	}
 	return &choice{path: dir, files: files}, nil
+}
+
+// inDir is filepath.Join but for "..": that after a link is for the system to
+// resolve.
+func inDir(dir, name string) string {
+	drive := len(dir) == 2 && filepath.VolumeName(dir) == dir
+	if dir == "" || drive || os.IsPathSeparator(dir[len(dir)-1]) {
+		return dir + name
+	}
+	return dir + string(os.PathSeparator) + name
 }
 
 func exists(name string) bool {
@@ -212,9 +222,9 @@ func (c *choice) open(opts []Option) (*Model, error) {
 	if c.index == nil {
 		return openFiles(c.path, c.files, opts)
 	}
-	dir := filepath.Dir(c.path)
+	dir, _ := filepath.Split(c.path)
 	m, err := modelOf(c.path, c.index, func(name string) (*File, error) {
-		return Open(filepath.Join(dir, filepath.FromSlash(name)), opts...)
+		return Open(inDir(dir, filepath.FromSlash(name)), opts...)
 	}, optionsOf(opts))
 	return m, inFile(err, c.path)
 }
@@ -238,8 +248,8 @@ func openFiles(path string, files []string, opts []Option) (*Model, error) {
 	for _, f := range files {
 		m.shards = append(m.shards, shard{name: filepath.Base(f)})
 	}
-	dir := filepath.Dir(files[0])
-	if err := m.openShards(func(name string) (*File, error) { return Open(filepath.Join(dir, name), opts...) }); err != nil {
+	dir, _ := filepath.Split(files[0])
+	if err := m.openShards(func(name string) (*File, error) { return Open(inDir(dir, name), opts...) }); err != nil {
 		return nil, err
 	}
 	if err := m.placeAll(); err != nil {

@@ -42,12 +42,13 @@ func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.orde
 // byte for byte; metadata given by [WithMetadata] goes into every shard and, but
 // for "format", also into the index.
 //
-// A model that is in the folder already is replaced. It is what its
-// model.safetensors.index.json names in the folder itself, else
-// model.safetensors, else all files with names as above; they and the index are
-// gone afterwards. Everything else stays, such as a variant with an index of its
-// own; if the two would share a file that is written, or if that index cannot be
-// read, nothing is done.
+// A model that is in the folder already is replaced. It is the .safetensors files
+// in the folder itself that its model.safetensors.index.json names; without an
+// index that can be read it is model.safetensors, else all files with names as
+// above. They and the index are gone afterwards. Everything else stays, but for
+// files of no model that are in the way of the new names: a variant with an index
+// of its own, say. If the two would share a file that is written, or if that
+// index cannot be read, nothing is done.
 //
 // Killed at any moment, the folder holds the old model or the new one whole, and
 // [OpenModel] opens it: all shards are written and synced under hidden names
@@ -61,8 +62,8 @@ func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.orde
 // On an error before the new model is whole the old one is untouched. An error
 // after that says that the new model is there. A shard that is a symbolic link,
 // as in model caches, is replaced by a file, and what it points to is left
-// alone. A file that is replaced keeps its permissions, and others get those of
-// the old model's first file. Tensors may come from the model that is replaced,
+// alone. A file of the old model that is replaced keeps its permissions, and new
+// names get those of its first file. Tensors may come from the model that is replaced,
 // save on Windows, which does not replace a file that is mapped.
 //
 // With [WithInPlace], for file systems without rename, files are written over,
@@ -76,11 +77,11 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 	if err := s.plan(tensors); err != nil {
 		return nil, inFile(err, dir)
 	}
-	var made []string // the folder and those around it, from it outwards
-	for d := filepath.Clean(dir); !exists(d) && d != filepath.Dir(d); d = filepath.Dir(d) {
-		made = append(made, d)
-	}
+	made := missing(dir)
 	err = os.MkdirAll(dir, 0o777)
+	for _, d := range made {
+		syncDir(d)
+	}
 	if err == nil {
 		err = s.save()
 	}
@@ -91,6 +92,23 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 		return nil, fmt.Errorf("safetensors: saving a model to %s: %w", quoteName(dir), err)
 	}
 	return s.files(), nil
+}
+
+// missing returns the folder and those around it that are not there, from the
+// inmost outwards.
+func missing(dir string) (made []string) {
+	for {
+		dir = strings.TrimRight(dir, "/"+string(os.PathSeparator))
+		if dir == "" || exists(dir) {
+			return made
+		}
+		made = append(made, dir)
+		around, _ := filepath.Split(dir)
+		if around == dir { // a drive
+			return made
+		}
+		dir = around
+	}
 }
 
 // A Shard is one file of a model, as [PlanModel] lays it out.
@@ -135,7 +153,8 @@ type modelSave struct {
 	gone    []string   // files that go once the new model is there
 	partial []string   // files that are not to stay if it never is
 
-	// The permissions of a file that replaces none, if the old model has a say.
+	old oldModel
+	// The permissions of the old model's first file, if there is one.
 	mode fs.FileMode
 	kept bool
 }
@@ -230,34 +249,34 @@ func (s *modelSave) files() []string {
 	return append(slices.Clone(s.names), indexFile)
 }
 
-func (s *modelSave) path(name string) string { return filepath.Join(s.dir, name) }
+func (s *modelSave) path(name string) string { return inDir(s.dir, name) }
 
 func (s *modelSave) save() error {
-	old, err := s.oldModel()
-	if err != nil {
+	var err error
+	if s.old, err = s.oldModel(); err != nil {
 		return err
 	}
-	if err := s.checkOthers(old); err != nil {
+	if err := s.checkNames(); err != nil {
 		return err
 	}
-	s.settle(old)
-	for _, name := range append(old.shards, indexFile) {
+	s.settle()
+	for _, name := range slices.Concat(s.old.shards, []string{indexFile}) {
 		if info, err := os.Stat(s.path(name)); err == nil {
 			s.mode, s.kept = info.Mode().Perm(), true
 			break
 		}
 	}
 	if s.o.inPlace {
-		return s.saveInPlace(old)
+		return s.saveInPlace()
 	}
 	s.tag = strconv.FormatUint(rand.Uint64(), 36)
-	s.removeHidden(old)
+	s.removeHidden()
 	if err := s.writeShards(); err != nil {
 		s.drop()
 		return err
 	}
-	if s.free(old) {
-		return s.rename(old)
+	if s.free() {
+		return s.rename()
 	}
 	return s.relink()
 }
@@ -269,6 +288,11 @@ type oldModel struct {
 	loose  bool              // all *.safetensors files together are the model
 	others map[string]string // files that another index names, which is that
 	left   []string          // files that a killed SaveModel was to remove
+}
+
+// has reports whether a file is one of the old model's.
+func (old oldModel) has(name string) bool {
+	return slices.ContainsFunc(old.shards, func(shard string) bool { return filepath.Clean(shard) == name })
 }
 
 func (s *modelSave) oldModel() (oldModel, error) {
@@ -293,6 +317,9 @@ func (s *modelSave) oldModel() (oldModel, error) {
 			}
 			for _, shard := range shards {
 				old.others[filepath.Clean(shard)] = name
+				if target, ok := s.linked(shard); ok {
+					old.others[target] = name
+				}
 			}
 		case saved().MatchString(name) && !e.IsDir():
 			named = append(named, name)
@@ -300,20 +327,35 @@ func (s *modelSave) oldModel() (oldModel, error) {
 	}
 	if old.index {
 		old.shards, err = s.readShards(indexFile)
-		if fe := (*FormatError)(nil); errors.As(err, &fe) || errors.Is(err, fs.ErrNotExist) { // a link may lead nowhere
-			old.shards, err = named, nil
+		if fe := (*FormatError)(nil); err == nil || !errors.As(err, &fe) && !errors.Is(err, fs.ErrNotExist) { // a link may lead nowhere
+			return old, err
 		}
-		return old, err
-	}
-	c, err := chooseIn(s.dir)
-	if err == nil {
+	} else if c, err := chooseIn(s.dir); err == nil {
 		old.loose = c.index == nil && (len(c.files) > 1 || filepath.Base(c.files[0]) != singleFile)
 		c.close()
 	}
-	if old.shards = named; slices.Contains(named, singleFile) {
+	old.shards = slices.DeleteFunc(named, func(name string) bool { return old.others[name] != "" })
+	if slices.Contains(old.shards, singleFile) {
 		old.shards = []string{singleFile}
 	}
 	return old, nil
+}
+
+// linked returns the file of the folder that a symbolic link in it leads to.
+func (s *modelSave) linked(name string) (target string, ok bool) {
+	path := s.path(filepath.FromSlash(name))
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return "", false
+	}
+	to, err := filepath.EvalSymlinks(path)
+	dir, err2 := filepath.EvalSymlinks(s.dir)
+	if err != nil || err2 != nil {
+		return "", false
+	}
+	to, err = filepath.Abs(to)
+	dir, err2 = filepath.Abs(dir)
+	return filepath.Base(to), err == nil && err2 == nil && filepath.Dir(to) == dir
 }
 
 // readShards returns the files that an index in the folder names.
@@ -330,28 +372,30 @@ func (s *modelSave) readShards(index string) ([]string, error) {
 	return x.shards, nil
 }
 
-// checkOthers refuses to write over the files of another model.
-func (s *modelSave) checkOthers(old oldModel) error {
+// checkNames refuses names of shards that are those of another model, or taken.
+func (s *modelSave) checkNames() error {
 	for _, name := range s.names {
-		if index := old.others[name]; index != "" {
+		if index := s.old.others[name]; index != "" {
 			return fmt.Errorf("%s is a shard of another model, that of %s", quoteName(name), quoteName(index))
+		}
+	}
+	for _, name := range s.files() {
+		if info, err := os.Lstat(s.path(name)); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a directory", quoteName(name))
 		}
 	}
 	return nil
 }
 
 // settle says what becomes of the files that are in the folder.
-func (s *modelSave) settle(old oldModel) {
-	of := map[string]bool{}
-	for _, name := range old.shards {
-		of[filepath.Clean(name)] = true
-	}
+func (s *modelSave) settle() {
 	for _, name := range s.names {
-		if of[name] || !exists(s.path(name)) {
+		if s.old.has(name) || !exists(s.path(name)) {
 			s.partial = append(s.partial, name)
 		}
 	}
-	for _, name := range old.left {
+	of := map[string]bool{}
+	for _, name := range slices.Concat(s.old.shards, s.old.left) {
 		of[filepath.Clean(name)] = true
 	}
 	for _, name := range s.names {
@@ -359,7 +403,7 @@ func (s *modelSave) settle(old oldModel) {
 	}
 	for name := range of {
 		info, err := os.Lstat(s.path(name))
-		if err == nil && !info.IsDir() && filepath.Base(name) == name && strings.HasSuffix(name, fileSuffix) && old.others[name] == "" {
+		if err == nil && !info.IsDir() && filepath.Base(name) == name && strings.HasSuffix(name, fileSuffix) && s.old.others[name] == "" {
 			s.gone = append(s.gone, name)
 		}
 	}
@@ -395,24 +439,29 @@ func (s *modelSave) writeShards() error {
 	if err := wait(nil); err != nil {
 		return err
 	}
-	syncDir(s.dir)
+	syncDir(s.path(""))
 	return nil
 }
 
 // hide returns a hidden name for a file, which use tells from others for it.
 func (s *modelSave) hide(name, use string) string {
 	ext := filepath.Ext(name)
-	return "." + strings.TrimSuffix(name, ext) + "." + s.tag + use + ext
+	return "." + strings.TrimSuffix(name, ext) + ".save-" + s.tag + use + ext
 }
 
 // hidden knows what hide gives for the files of any model.
 var hidden = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.[0-9a-z]+\.safetensors|\.safetensors\.(index|old)\.[0-9a-z]+\.json)$`)
+	return regexp.MustCompile(`^\.model(-\d{5,}-of-\d{5,})?(\.save-[0-9a-z]+\.safetensors|\.safetensors\.(index|old)\.save-[0-9a-z]+\.json)$`)
 })
 
 // The list of the files that the next SaveModel is to remove if this one is
 // killed, unless they are those of the model then. It has the form of an index.
 const listFile = singleFile + ".old.json"
+
+// isHidden reports whether a SaveModel made that file.
+func (s *modelSave) isHidden(e fs.DirEntry) bool {
+	return hidden().MatchString(e.Name()) && !e.IsDir() && s.old.others[e.Name()] == ""
+}
 
 // isList knows a hidden [listFile].
 func isList(name string) bool {
@@ -422,18 +471,21 @@ func isList(name string) bool {
 // create makes a hidden file for that name, with the permissions of the one that
 // has it now, or else of the old model.
 func (s *modelSave) create(name, use string) (*os.File, error) {
-	mode, kept := fs.FileMode(0o666), s.kept
-	if old, err := os.Stat(s.path(name)); err == nil {
-		mode, kept = old.Mode().Perm(), true
-	} else if kept {
+	mode := fs.FileMode(0o666)
+	if s.kept {
 		mode = s.mode
+	}
+	info, err := os.Stat(s.path(name))
+	there := err == nil && (!s.kept || name == indexFile || s.old.has(name))
+	if there {
+		mode = info.Mode().Perm()
 	}
 	f, err := os.OpenFile(s.path(s.hide(name, use)), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode|0o200)
 	if err != nil {
 		return nil, err
 	}
 	s.temps = append(s.temps, s.hide(name, use))
-	if kept && runtime.GOOS != "windows" {
+	if (there || s.kept) && runtime.GOOS != "windows" {
 		if err := f.Chmod(mode); err != nil {
 			return nil, errors.Join(fmt.Errorf("keeping the permissions: %w", err), f.Close())
 		}
@@ -450,17 +502,17 @@ func (s *modelSave) drop() {
 
 // free reports whether the new shards can take their names without a change to
 // the old model.
-func (s *modelSave) free(old oldModel) bool {
+func (s *modelSave) free() bool {
 	if len(s.names) == 1 {
 		// Without an index, model.safetensors is the model, and a rename is enough.
-		return !old.index || !slices.ContainsFunc(old.shards, func(name string) bool { return filepath.Clean(name) == singleFile })
+		return !s.old.index || !s.old.has(singleFile)
 	}
-	return !old.loose && !slices.ContainsFunc(s.names, func(name string) bool { return exists(s.path(name)) })
+	return !s.old.loose && !slices.ContainsFunc(s.names, func(name string) bool { return exists(s.path(name)) })
 }
 
 // rename gives the shards their names, which the old model does not use, and
 // then makes them the model.
-func (s *modelSave) rename(old oldModel) (err error) {
+func (s *modelSave) rename() (err error) {
 	var named []string
 	defer func() {
 		if err == nil {
@@ -487,8 +539,8 @@ func (s *modelSave) rename(old oldModel) (err error) {
 		}
 		named = append(named, name)
 	}
-	syncDir(s.dir)
-	if index != "" || old.index {
+	syncDir(s.path(""))
+	if index != "" || s.old.index {
 		if err := s.switchTo(index); err != nil {
 			return err
 		}
@@ -527,7 +579,7 @@ func (s *modelSave) relink() error {
 			return whole(err)
 		}
 	}
-	syncDir(s.dir)
+	syncDir(s.path(""))
 	if err := s.switchTo(index); err != nil {
 		return whole(err)
 	}
@@ -568,6 +620,11 @@ func copyFile(to, from string) (err error) {
 	if _, err := out.ReadFrom(in); err != nil {
 		return err
 	}
+	if runtime.GOOS != "windows" {
+		if err := out.Chmod(info.Mode().Perm()); err != nil {
+			return err
+		}
+	}
 	return out.Sync()
 }
 
@@ -588,7 +645,7 @@ func (s *modelSave) list() error {
 		each[i] = []string{name}
 	}
 	err := s.writeHidden(listFile, "", appendIndex(nil, 0, nil, names, each))
-	syncDir(s.dir)
+	syncDir(s.path(""))
 	return err
 }
 
@@ -613,7 +670,7 @@ func (s *modelSave) switchTo(index string) error {
 	} else if err := rename(s.path(index), s.path(indexFile)); err != nil {
 		return renameError(err, true)
 	}
-	syncDir(s.dir)
+	syncDir(s.path(""))
 	return nil
 }
 
@@ -656,7 +713,7 @@ func (s *modelSave) removeOld() error {
 	}
 	for _, e := range entries {
 		// The list stays as long as something on it is there.
-		if name := e.Name(); hidden().MatchString(name) && !(isList(name) && errs != nil) {
+		if name := e.Name(); s.isHidden(e) && !(isList(name) && errs != nil) {
 			if err := remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
@@ -670,16 +727,16 @@ func (s *modelSave) removeOld() error {
 
 // removeHidden removes what a killed SaveModel left behind, unless it is the
 // model, to have its space back.
-func (s *modelSave) removeHidden(old oldModel) {
+func (s *modelSave) removeHidden() {
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
-		if name := e.Name(); hidden().MatchString(name) && !isList(name) && !slices.Contains(old.shards, name) {
+		if name := e.Name(); s.isHidden(e) && !isList(name) && !s.old.has(name) {
 			remove(s.path(name))
 		}
 	}
 }
 
-func (s *modelSave) saveInPlace(old oldModel) error {
+func (s *modelSave) saveInPlace() error {
 	if err := s.checkSources(); err != nil {
 		return err
 	}

@@ -190,15 +190,15 @@ var before = map[string]func(t *testing.T, dir string){
 	},
 	"what a killed save left": func(t *testing.T, dir string) {
 		saveOnes(t, dir, 3)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model-00001-of-00002.abc123.safetensors"), []byte("half"), 0o666))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model.abc123l.safetensors"), []byte("half"), 0o666))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model.safetensors.index.abc123.json"), []byte("half"), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model-00001-of-00002.save-abc123.safetensors"), []byte("half"), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model.save-abc123l.safetensors"), []byte("half"), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, ".model.safetensors.index.save-abc123.json"), []byte("half"), 0o666))
 	},
 	"hidden shards": func(t *testing.T, dir string) {
 		saveOnes(t, dir, 3)
 		where := map[string]string{}
 		for i, name := range numberedNames(3) {
-			hidden := "." + strings.TrimSuffix(name, ".safetensors") + ".abc.safetensors"
+			hidden := "." + strings.TrimSuffix(name, ".safetensors") + ".save-abc.safetensors"
 			if i < 2 { // the third has its name yet to get
 				require.NoError(t, os.Link(filepath.Join(dir, name), filepath.Join(dir, hidden)))
 			} else {
@@ -211,7 +211,7 @@ var before = map[string]func(t *testing.T, dir string){
 		for _, name := range numberedNames(3) {
 			list[name] = name
 		}
-		putIndex(t, filepath.Join(dir, ".model.safetensors.old.abc.json"), list)
+		putIndex(t, filepath.Join(dir, ".model.safetensors.old.save-abc.json"), list)
 	},
 }
 
@@ -302,6 +302,12 @@ func TestSaveModelRefusesToHarmOthers(t *testing.T) {
 		"an index that is no index": {func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, other), []byte(`{"weight_map":{"t":"model-00001-of-00033.safetensors",}}`), 0o666)
 		}, "which files are those of another model cannot be told"},
+		"a link to a shard": {func(dir string) error {
+			if err := os.Symlink("model-00002-of-00002.safetensors", filepath.Join(dir, "half.safetensors")); err != nil {
+				t.Skip("no symbolic links:", err)
+			}
+			return os.WriteFile(filepath.Join(dir, other), []byte(`{"weight_map":{"t":"half.safetensors"}}`), 0o666)
+		}, `model-00002-of-00002.safetensors is a shard of another model, that of ` + other},
 		"a folder for an index": {func(dir string) error { return os.Mkdir(filepath.Join(dir, other), 0o777) }, "is a directory"},
 	} {
 		dir := t.TempDir()
@@ -316,6 +322,60 @@ func TestSaveModelRefusesToHarmOthers(t *testing.T) {
 			require.ErrorContains(t, err, other, what)
 			require.Equal(t, was, folder(t, dir), what)
 		}
+	}
+}
+
+// Hidden files that only look like those of SaveModel stay, and so do folders.
+func TestSaveModelKeepsHiddenFilesOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	saveOnes(t, dir, 2)
+	put(t, filepath.Join(dir, ".model.backup.safetensors"), map[string]byte{"t": 1})
+	put(t, filepath.Join(dir, ".model.save-abc.safetensors"), map[string]byte{"t": 1})
+	putIndex(t, filepath.Join(dir, "model.fp16.safetensors.index.json"), map[string]string{"t": ".model.save-abc.safetensors"})
+	require.NoError(t, os.Mkdir(filepath.Join(dir, ".model.save-def.safetensors"), 0o777))
+	_, err := safetensors.SaveModel(dir, sized(2, map[string]int{"t": 1}))
+	require.NoError(t, err)
+	require.Equal(t, []string{".model.backup.safetensors", ".model.save-abc.safetensors", ".model.save-def.safetensors",
+		"model.fp16.safetensors.index.json", "model.safetensors"}, folder(t, dir))
+}
+
+func TestSaveModelWithAFolderInTheWay(t *testing.T) {
+	for _, name := range []string{"model-00002-of-00002.safetensors", indexName} {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "model.safetensors"), map[string]byte{"t": 1})
+		require.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o777))
+		_, err := safetensors.SaveModel(dir, sized(2, map[string]int{"t": 1, "u": 1}), safetensors.WithMaxShardSize(1))
+		require.ErrorContains(t, err, name+" is a directory")
+		require.ElementsMatch(t, []string{name, "model.safetensors"}, folder(t, dir))
+	}
+}
+
+// A step up after a symbolic link leads to where the system says, not to where
+// the text of the path does.
+func TestModelBeyondALink(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"real/sub", "real/out", "home/out"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o777))
+	}
+	if err := os.Symlink(filepath.Join(dir, "real", "sub"), filepath.Join(dir, "home", "link")); err != nil {
+		t.Skip("no symbolic links:", err)
+	}
+	saveOnes(t, filepath.Join(dir, "home", "out"), 2)
+	was := contents(t, filepath.Join(dir, "home", "out"))
+	out := strings.Join([]string{dir, "home", "link", "..", "out"}, string(os.PathSeparator))
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows resolves such a path by its text")
+	}
+	for range 2 {
+		_, err := safetensors.SaveModel(out, sized(2, map[string]int{"t": 1, "u": 1, "v": 1}), safetensors.WithMaxShardSize(1))
+		require.NoError(t, err)
+	}
+	require.Equal(t, was, contents(t, filepath.Join(dir, "home", "out")))
+	for _, path := range []string{out, out + "/", out + "/" + indexName} {
+		m, err := safetensors.OpenModel(path)
+		require.NoError(t, err)
+		require.Equal(t, 3, m.Len())
+		require.NoError(t, m.Close())
 	}
 }
 
@@ -503,6 +563,18 @@ func TestSaveModelKeepsPermissions(t *testing.T) {
 		require.Equal(t, fs.FileMode(0o400), mode(name), "a private model stays private")
 	}
 	require.Equal(t, fs.FileMode(0o442), mode(indexName))
+
+	// What is not of the old model has no say.
+	dir = t.TempDir()
+	put(t, filepath.Join(dir, "model.safetensors"), map[string]byte{"t": 1})
+	require.NoError(t, os.Chmod(filepath.Join(dir, "model.safetensors"), 0o600))
+	put(t, filepath.Join(dir, "model-00001-of-00002.safetensors"), map[string]byte{"t": 1})
+	put(t, filepath.Join(dir, "model-00001-of-00009.safetensors"), map[string]byte{"t": 1})
+	putIndex(t, filepath.Join(dir, "model.fp16.safetensors.index.json"), map[string]string{"t": "model-00001-of-00009.safetensors"})
+	saveOnes(t, dir, 2)
+	for _, name := range append(numberedNames(2), indexName) {
+		require.Equal(t, fs.FileMode(0o600), mode(name), name)
+	}
 }
 
 func TestSaveModelProgress(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -11,8 +12,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"unicode/utf8"
 
@@ -139,6 +142,11 @@ type input struct {
 	*safetensors.Model
 }
 
+// shardNames are those that a new model gives its files, so that others go.
+var shardNames = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^model(-\d+-of-\d+)?\.safetensors$`)
+})
+
 // replaces refuses to replace a model in a folder that nobody may have thought
 // of. One whose files are all read was.
 func (w *writing) replaces(out string, inputs []input) error {
@@ -148,23 +156,29 @@ func (w *writing) replaces(out string, inputs []input) error {
 	if *w.force {
 		return nil
 	}
-	m, err := safetensors.OpenModel(out)
-	if fe := (*safetensors.FormatError)(nil); errors.Is(err, fs.ErrNotExist) && !errors.As(err, &fe) {
-		return nil
+	var there []string
+	entries, _ := os.ReadDir(out)
+	for _, e := range entries {
+		if shardNames().MatchString(e.Name()) {
+			there = append(there, inFolder(out, e.Name()))
+		}
 	}
+	m, err := safetensors.OpenModel(out)
 	if err == nil {
 		defer m.Close()
-		var read []string
-		for _, in := range inputs {
-			read = append(read, in.files()...)
-		}
-		all := true
-		for _, name := range (input{out, m}).files() {
-			all = all && slices.ContainsFunc(read, func(in string) bool { return sameFile(in, name) })
-		}
-		if all {
-			return nil
-		}
+		there = append(there, input{out, m}.files()...)
+	}
+	var read []string
+	for _, in := range inputs {
+		read = append(read, in.files()...)
+	}
+	fe := (*safetensors.FormatError)(nil)
+	known := err == nil || errors.Is(err, fs.ErrNotExist) && !errors.As(err, &fe)
+	unread := slices.ContainsFunc(there, func(name string) bool {
+		return !slices.ContainsFunc(read, func(in string) bool { return sameFile(in, name) })
+	})
+	if known && !unread {
+		return nil
 	}
 	return w.command.misuse("%s: the folder %s holds a model, all of which would be replaced: --force does it", w.command.name, show(out))
 }
@@ -181,10 +195,15 @@ func (in input) folder() string {
 	case isFolder(in.path):
 		return in.path
 	case strings.HasSuffix(in.path, ".json"):
-		return filepath.Dir(in.path)
+		dir, _ := filepath.Split(in.path)
+		return cmp.Or(dir, ".")
 	}
 	return ""
 }
+
+// inFolder is filepath.Join but for "..": that after a link is for the system to
+// resolve.
+func inFolder(dir, name string) string { return dir + string(os.PathSeparator) + name }
 
 // files returns the paths of the files that the model is read from.
 func (in input) files() []string {
@@ -194,7 +213,7 @@ func (in input) files() []string {
 	}
 	var files []string
 	for name := range in.Shards() {
-		files = append(files, filepath.Join(dir, filepath.FromSlash(name)))
+		files = append(files, inFolder(dir, filepath.FromSlash(name)))
 	}
 	return files
 }

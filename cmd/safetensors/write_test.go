@@ -205,6 +205,43 @@ func TestFolderWithAVariant(t *testing.T) {
 	require.Len(t, listed(t, variant).Tensors, 1)
 }
 
+// Files that a new model's names may take are asked for too, whatever opens in
+// the folder.
+func TestFolderWithUnreadFiles(t *testing.T) {
+	in := example(t)
+	one := tensors{"precious": safetensors.Of([]uint8{1})}
+	for what, prepare := range map[string]func(dir string){
+		"numbered files beside the only index": func(dir string) {
+			save(t, filepath.Join(dir, "model-00001-of-00002.safetensors"), one)
+			save(t, filepath.Join(dir, "half.safetensors"), one)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "model.fp16.safetensors.index.json"), []byte(`{"weight_map":{"precious":"half.safetensors"}}`), 0o666))
+		},
+		"a file beside an index": func(dir string) {
+			save(t, filepath.Join(dir, "model.safetensors"), one)
+			save(t, filepath.Join(dir, "w.safetensors"), one)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors.index.json"), []byte(`{"weight_map":{"precious":"w.safetensors"}}`), 0o666))
+		},
+		"an index that leads nowhere": func(dir string) {
+			save(t, filepath.Join(dir, "model-00001-of-00002.safetensors"), one)
+			if err := os.Symlink("nowhere", filepath.Join(dir, "model.safetensors.index.json")); err != nil {
+				t.Skip("no symbolic links:", err)
+			}
+		},
+	} {
+		dir := t.TempDir()
+		prepare(dir)
+		was := entries(t, dir)
+		for _, args := range [][]string{{"cp", in, dir + "/"}, {"cp", dir, dir}, {"split", dir, dir}} {
+			code, _, errs := call(args...)
+			require.NotZero(t, code, what)
+			if args[1] == in {
+				require.Contains(t, errs, "--force", what)
+			}
+			require.Equal(t, was, entries(t, dir), what)
+		}
+	}
+}
+
 func TestFolderThatIsAFile(t *testing.T) {
 	in := example(t)
 	for _, args := range [][]string{{"cp", "--max-shard-size", "8", in, in}, {"cp", "--dry-run", "--max-shard-size", "8", in, in}, {"split", in, in}, {"cp", in, in + "/"}} {
