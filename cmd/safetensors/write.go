@@ -159,7 +159,7 @@ func (w *writing) replaces(out string, inputs []input) error {
 	var there []string
 	entries, _ := os.ReadDir(out)
 	for _, e := range entries {
-		if shardNames().MatchString(e.Name()) {
+		if shardNames().MatchString(e.Name()) && !e.IsDir() {
 			there = append(there, inFolder(out, e.Name()))
 		}
 	}
@@ -180,7 +180,7 @@ func (w *writing) replaces(out string, inputs []input) error {
 	if known && !unread {
 		return nil
 	}
-	return w.command.misuse("%s: the folder %s holds a model, all of which would be replaced: --force does it", w.command.name, show(out))
+	return w.command.misuse("%s: the folder %s holds a model or files of one that were not read and would be replaced: --force does it", w.command.name, show(out))
 }
 
 func sameFile(a, b string) bool {
