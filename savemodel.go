@@ -98,7 +98,7 @@ func SaveModel(dir string, tensors map[string]Tensor, opts ...SaveOption) (files
 // inmost outwards.
 func missing(dir string) (made []string) {
 	for {
-		dir = strings.TrimRight(dir, "/"+string(os.PathSeparator))
+		dir = strings.TrimRightFunc(dir, func(r rune) bool { return r < 0x80 && os.IsPathSeparator(uint8(r)) })
 		if dir == "" || exists(dir) {
 			return made
 		}
