@@ -134,7 +134,7 @@ func choose(path string) (*choice, error) {
 }
 
 func chooseIndex(path string) (*choice, error) {
-	f, err := openIndex(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -144,22 +144,6 @@ func chooseIndex(path string) (*choice, error) {
 		return nil, fmt.Errorf("safetensors: %w", err)
 	}
 	return &choice{path: path, index: f, info: info}, nil
-}
-
-func openIndex(path string) (*os.File, error) {
-	// Opening a named pipe would wait for a writer, so look first.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	if err := regular(path, info); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	return f, nil
 }
 
 func chooseIn(dir string) (*choice, error) {

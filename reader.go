@@ -44,7 +44,21 @@ type File struct {
 // have it open; one that is changed in place changes under them.
 func Open(name string, opts ...Option) (*File, error) {
 	o := optionsOf(opts)
-	// Opening a named pipe would wait for a writer, so look first.
+	osFile, err := openRegular(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFile(osFile, name, o)
+	if err != nil {
+		osFile.Close()
+		return nil, inFile(err, name)
+	}
+	return f, nil
+}
+
+// openRegular opens a file for reading. What it was before is looked at first,
+// since opening a named pipe would wait for a writer.
+func openRegular(name string) (*os.File, error) {
 	info, err := os.Stat(name)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
@@ -52,14 +66,9 @@ func Open(name string, opts ...Option) (*File, error) {
 	if err := regular(name, info); err != nil {
 		return nil, err
 	}
-	osFile, err := os.Open(name)
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("safetensors: %w", err)
-	}
-	f, err := newFile(osFile, name, o)
-	if err != nil {
-		osFile.Close()
-		return nil, inFile(err, name)
 	}
 	return f, nil
 }

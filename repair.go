@@ -62,23 +62,17 @@ func Repair(in, out string, opts ...SaveOption) (changes []string, err error) {
 // openDamaged opens a file by what its header says, so far as all bytes of its
 // tensors are there. It never maps it.
 func openDamaged(name string) (f *File, changes []string, err error) {
-	info, err := os.Stat(name)
+	osFile, err := openRegular(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("safetensors: %w", err)
-	}
-	if err := regular(name, info); err != nil {
 		return nil, nil, err
-	}
-	osFile, err := os.Open(name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
 	defer func() {
 		if err != nil {
 			osFile.Close()
 		}
 	}()
-	if info, err = osFile.Stat(); err != nil {
+	info, err := osFile.Stat()
+	if err != nil {
 		return nil, nil, fmt.Errorf("safetensors: %w", err)
 	}
 	h, changes, err := readDamaged(osFile, info.Size())

@@ -45,10 +45,10 @@ func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.orde
 // A model that is in the folder already is replaced. It is the .safetensors files
 // in the folder itself that its model.safetensors.index.json names; without an
 // index that can be read it is model.safetensors, else all files with names as
-// above. They and the index are gone afterwards. Everything else stays, but for
-// files of no model that are in the way of the new names: a variant with an index
-// of its own, say. If the two would share a file that is written, or if that
-// index cannot be read, nothing is done.
+// above. They and the index are gone afterwards. Everything else stays, such as a
+// variant with an index of its own, but for files of no model that have one of the
+// new names. If a file that would be written is one that another index names, or
+// if such an index cannot be read, nothing is done.
 //
 // Killed at any moment, the folder holds the old model or the new one whole, and
 // [OpenModel] opens it: all shards are written and synced under hidden names
@@ -63,8 +63,8 @@ func WithOrder(names []string) SaveOption { return func(o *saveOptions) { o.orde
 // after that says that the new model is there. A shard that is a symbolic link,
 // as in model caches, is replaced by a file, and what it points to is left
 // alone. A file of the old model that is replaced keeps its permissions, and new
-// names get those of its first file. Tensors may come from the model that is replaced,
-// save on Windows, which does not replace a file that is mapped.
+// names get those of its first file. Tensors may come from the model that is
+// replaced, save on Windows, which does not replace a file that is mapped.
 //
 // With [WithInPlace], for file systems without rename, files are written over,
 // and none of this holds.
@@ -251,10 +251,16 @@ func (s *modelSave) files() []string {
 
 func (s *modelSave) path(name string) string { return inDir(s.dir, name) }
 
+func (s *modelSave) sync() { syncDir(s.path("")) }
+
 func (s *modelSave) save() error {
 	var err error
 	if s.old, err = s.oldModel(); err != nil {
 		return err
+	}
+	s.old.has = map[string]bool{}
+	for _, name := range s.old.shards {
+		s.old.has[filepath.Clean(name)] = true
 	}
 	if err := s.checkNames(); err != nil {
 		return err
@@ -285,14 +291,10 @@ func (s *modelSave) save() error {
 type oldModel struct {
 	index  bool              // there is a model.safetensors.index.json
 	shards []string          // its files
+	has    map[string]bool   // the same, without detours in their names
 	loose  bool              // all *.safetensors files together are the model
 	others map[string]string // files that another index names, which is that
 	left   []string          // files that a killed SaveModel was to remove
-}
-
-// has reports whether a file is one of the old model's.
-func (old oldModel) has(name string) bool {
-	return slices.ContainsFunc(old.shards, func(shard string) bool { return filepath.Clean(shard) == name })
 }
 
 func (s *modelSave) oldModel() (oldModel, error) {
@@ -360,7 +362,7 @@ func (s *modelSave) linked(name string) (target string, ok bool) {
 
 // readShards returns the files that an index in the folder names.
 func (s *modelSave) readShards(index string) ([]string, error) {
-	f, err := openIndex(s.path(index))
+	f, err := openRegular(s.path(index))
 	if err != nil {
 		return nil, err
 	}
@@ -390,12 +392,12 @@ func (s *modelSave) checkNames() error {
 // settle says what becomes of the files that are in the folder.
 func (s *modelSave) settle() {
 	for _, name := range s.names {
-		if s.old.has(name) || !exists(s.path(name)) {
+		if s.old.has[name] || !exists(s.path(name)) {
 			s.partial = append(s.partial, name)
 		}
 	}
-	of := map[string]bool{}
-	for _, name := range slices.Concat(s.old.shards, s.old.left) {
+	of := maps.Clone(s.old.has)
+	for _, name := range s.old.left {
 		of[filepath.Clean(name)] = true
 	}
 	for _, name := range s.names {
@@ -439,7 +441,7 @@ func (s *modelSave) writeShards() error {
 	if err := wait(nil); err != nil {
 		return err
 	}
-	syncDir(s.path(""))
+	s.sync()
 	return nil
 }
 
@@ -476,7 +478,7 @@ func (s *modelSave) create(name, use string) (*os.File, error) {
 		mode = s.mode
 	}
 	info, err := os.Stat(s.path(name))
-	there := err == nil && (!s.kept || name == indexFile || s.old.has(name))
+	there := err == nil && (!s.kept || name == indexFile || s.old.has[name])
 	if there {
 		mode = info.Mode().Perm()
 	}
@@ -505,7 +507,7 @@ func (s *modelSave) drop() {
 func (s *modelSave) free() bool {
 	if len(s.names) == 1 {
 		// Without an index, model.safetensors is the model, and a rename is enough.
-		return !s.old.index || !s.old.has(singleFile)
+		return !s.old.index || !s.old.has[singleFile]
 	}
 	return !s.old.loose && !slices.ContainsFunc(s.names, func(name string) bool { return exists(s.path(name)) })
 }
@@ -539,7 +541,7 @@ func (s *modelSave) rename() (err error) {
 		}
 		named = append(named, name)
 	}
-	syncDir(s.path(""))
+	s.sync()
 	if index != "" || s.old.index {
 		if err := s.switchTo(index); err != nil {
 			return err
@@ -579,7 +581,7 @@ func (s *modelSave) relink() error {
 			return whole(err)
 		}
 	}
-	syncDir(s.path(""))
+	s.sync()
 	if err := s.switchTo(index); err != nil {
 		return whole(err)
 	}
@@ -645,7 +647,7 @@ func (s *modelSave) list() error {
 		each[i] = []string{name}
 	}
 	err := s.writeHidden(listFile, "", appendIndex(nil, 0, nil, names, each))
-	syncDir(s.path(""))
+	s.sync()
 	return err
 }
 
@@ -670,7 +672,7 @@ func (s *modelSave) switchTo(index string) error {
 	} else if err := rename(s.path(index), s.path(indexFile)); err != nil {
 		return renameError(err, true)
 	}
-	syncDir(s.path(""))
+	s.sync()
 	return nil
 }
 
@@ -730,7 +732,7 @@ func (s *modelSave) removeOld() error {
 func (s *modelSave) removeHidden() {
 	entries, _ := os.ReadDir(s.dir)
 	for _, e := range entries {
-		if name := e.Name(); s.isHidden(e) && !isList(name) && !s.old.has(name) {
+		if name := e.Name(); s.isHidden(e) && !isList(name) && !s.old.has[name] {
 			remove(s.path(name))
 		}
 	}

@@ -372,8 +372,8 @@ func (s *scanner) offsets(p int) (begin, end int64, next int, err error) {
 func (s *scanner) integer(p int, want string) (uint64, int, error) {
 	at := p
 	v, p := digits(s.buf, at)
-	if p == 0 {
-		v, p = 0, at
+	if p == 0 { // and v
+		p = at
 	}
 	for c := s.buf[p] - '0'; c <= 9; c = s.buf[p] - '0' {
 		hi, lo := bits.Mul64(v, 10)

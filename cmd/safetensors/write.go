@@ -168,25 +168,24 @@ func (w *writing) replaces(out string, inputs []input) error {
 		defer m.Close()
 		there = append(there, input{out, m}.files()...)
 	}
-	var read []string
+	var read []fs.FileInfo
 	for _, in := range inputs {
-		read = append(read, in.files()...)
+		for _, name := range in.files() {
+			if info, err := os.Stat(name); err == nil {
+				read = append(read, info)
+			}
+		}
 	}
 	fe := (*safetensors.FormatError)(nil)
 	known := err == nil || errors.Is(err, fs.ErrNotExist) && !errors.As(err, &fe)
 	unread := slices.ContainsFunc(there, func(name string) bool {
-		return !slices.ContainsFunc(read, func(in string) bool { return sameFile(in, name) })
+		info, err := os.Stat(name)
+		return err != nil || !slices.ContainsFunc(read, func(in fs.FileInfo) bool { return os.SameFile(in, info) })
 	})
 	if known && !unread {
 		return nil
 	}
 	return w.command.misuse("%s: the folder %s holds a model or files of one that were not read and would be replaced: --force does it", w.command.name, show(out))
-}
-
-func sameFile(a, b string) bool {
-	x, err := os.Stat(a)
-	y, err2 := os.Stat(b)
-	return err == nil && err2 == nil && os.SameFile(x, y)
 }
 
 // folder returns the folder whose model this is, or "".
